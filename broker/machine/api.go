@@ -1,0 +1,177 @@
+// Package machine is the whole durable state of the broker as one deterministic machine: topics, partitions'
+// producer state, transactions, groups and committed offsets. Step decides one operation and moves the state at
+// once through the same Apply that replay uses; what Step returns must be journaled before anybody hears of it.
+package machine
+
+import (
+	"github.com/strandline-io/strandline/broker/machine/producer"
+	"github.com/strandline-io/strandline/broker/record"
+)
+
+// PartitionID names a partition for ever: it is never reused, also not when its topic is deleted and made again.
+type PartitionID uint32
+
+// Now is the time of an operation. WallMs is what records and retention show (Unix milliseconds). EngineMs drives
+// every timeout: it is monotonic within a run and continues across restarts from the last journaled value.
+type Now struct{ WallMs, EngineMs int64 }
+
+// Client is who asks.
+type Client struct {
+	ID        string // client.id, may be empty
+	Host      string // remote address without port
+	Principal string // "User:ANONYMOUS" until sign-in exists
+}
+
+// Op is one operation. Body is a pointer to a kmsg request (with its Version set) for every API that changes or
+// reads decided state, or one of this package's own operations: *Produce, *Tick, *Shelved, *Incarnation.
+type Op struct {
+	ID     uint64 // names the operation in Reply; unique within a run, never 0
+	Now    Now
+	Rand   [16]byte // the operation's only source of randomness (topic ids, member ids)
+	Client Client
+	Body   any
+}
+
+// Produce is a Produce request whose batches a connection has read and judged. Its reply is *ProduceReply.
+type Produce struct {
+	Version         int16
+	Acks            int16
+	TransactionalID *string
+	Partitions      []ProducePartition
+}
+
+// ProducePartition is one batch for one partition. Batch is patched in place (base offset, leader epoch, max
+// timestamp) when it is accepted; the bytes stay the caller's and must not change until the unit is written.
+type ProducePartition struct {
+	Topic     string   // empty when TopicID is set
+	TopicID   [16]byte // zero when Topic is set
+	Partition int32
+	Batch     []byte
+	Header    record.Header
+	// Verdict is what the connection found wrong with the batch, judged under the topic settings of
+	// SettingsVersion. A verdict made under other settings than the current ones comes back as stale.
+	Verdict         Verdict
+	SettingsVersion uint32
+}
+
+// Verdict is the connection's judgement of a batch's content (kafka-eos.md A.3 step 9 and 10). Code 0 is "fine".
+type Verdict struct {
+	Code    int16
+	Message string
+	Records []RecordError
+}
+
+// RecordError names one record of a refused batch.
+type RecordError struct {
+	Index   int32
+	Message string
+}
+
+// ProduceReply answers *Produce, one entry per partition in request order. Whole is a code for the whole request.
+type ProduceReply struct {
+	Partitions []ProducePartitionReply
+}
+
+// ProducePartitionReply is the outcome for one partition. Stale means: judge the batch again under the settings of
+// SettingsVersion and send it once more; nothing was written.
+type ProducePartitionReply struct {
+	Code            int16
+	Message         string
+	Records         []RecordError
+	BaseOffset      int64 // -1 on error
+	LogAppendTimeMs int64 // -1 for CreateTime topics
+	LogStartOffset  int64
+	Stale           bool
+}
+
+// Tick lets everything due at Now happen: transaction timeouts, session timeouts, delayed joins. No reply.
+type Tick struct{}
+
+// Incarnation is the first operation of a run: it raises the leader epoch of all partitions. No reply.
+type Incarnation struct{ Number uint32 }
+
+// Shelved records how far each partition's batches have been copied out of the journal; reply is *ShelvedReply.
+type Shelved struct{ Partitions []ShelvedLength }
+
+// ShelvedLength says that the partition's segment files hold everything below EndOffset, and that the file with
+// base offset FileBase is FileBytes long.
+type ShelvedLength struct {
+	Partition PartitionID
+	FileBase  int64
+	FileBytes int64
+	EndOffset int64
+}
+
+// ShelvedReply answers *Shelved once it is decided; like every reply it leaves when durable.
+type ShelvedReply struct{}
+
+// Out collects what Steps decided, until the caller has taken it and calls Reset. One Out serves a whole group.
+type Out struct {
+	Units   []Unit
+	Replies []Reply
+	Views   []View
+	Topics  []TopicChange
+}
+
+// Unit is atomic: it is journaled whole or not at all. Meta holds the machine's records, Batches the record
+// batches in the order in which Meta names them.
+type Unit struct {
+	Meta    []byte
+	Batches []Batch
+}
+
+// Batch is one record batch of a unit, already patched.
+type Batch struct {
+	Partition    PartitionID
+	BaseOffset   int64
+	LastOffset   int64
+	MaxTimestamp int64
+	Bytes        []byte
+}
+
+// Reply answers the operation ID. Several operations may be answered by one Step (a rebalance), or none yet
+// (a parked join). Body is a kmsg response or this package's own reply.
+type Reply struct {
+	ID   uint64
+	Body any
+}
+
+// View is what readers of one partition may see once everything decided so far is durable. It is immutable.
+type View struct {
+	Partition     PartitionID
+	LogStart      int64
+	HighWatermark int64
+	LastStable    int64
+	Aborted       []producer.Aborted // ascending by LastOffset; a shared prefix, never written to
+	Epochs        []EpochStart       // ascending; a shared prefix
+}
+
+// EpochStart says that batches from StartOffset on were appended under leader epoch Epoch (KIP-101).
+type EpochStart struct {
+	Epoch       int32
+	StartOffset int64
+}
+
+// TopicChange tells the publisher of a topic that came, changed or went.
+type TopicChange struct {
+	Topic   Topic
+	Deleted bool
+}
+
+// Topic is a topic's description. It is immutable once published.
+type Topic struct {
+	Name            string
+	ID              [16]byte
+	Partitions      []PartitionID // index = partition number
+	Settings        Settings
+	SettingsVersion uint32
+}
+
+// Reset empties o and keeps its memory.
+func (o *Out) Reset() {
+	clear(o.Units)
+	clear(o.Replies)
+	clear(o.Views)
+	clear(o.Topics)
+	o.Units, o.Replies, o.Views, o.Topics = o.Units[:0], o.Replies[:0], o.Views[:0], o.Topics[:0]
+}

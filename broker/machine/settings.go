@@ -1,0 +1,23 @@
+package machine
+
+// Settings are a topic's configuration values that the broker acts on. Units are in the names; defaults are Apache
+// Kafka's (kafka-eos.md G).
+type Settings struct {
+	CleanupCompact       bool
+	CleanupDelete        bool
+	RetentionMs          int64 // -1 for ever
+	RetentionBytes       int64 // -1 unbounded
+	DeleteRetentionMs    int64
+	MaxMessageBytes      int32
+	CompressionType      string // "producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"
+	LogAppendTime        bool
+	TimestampBeforeMaxMs int64
+	TimestampAfterMaxMs  int64
+	MinInsyncReplicas    int32
+	SegmentBytes         int32
+	// Explicit holds what CreateTopics named, verbatim, for DescribeConfigs; also keys the broker only keeps.
+	Explicit []Setting
+}
+
+// Setting is one configuration entry as a client wrote it.
+type Setting struct{ Name, Value string }

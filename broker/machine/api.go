@@ -67,13 +67,15 @@ type RecordError struct {
 	Message string
 }
 
-// ProduceReply answers *Produce, one entry per partition in request order. Whole is a code for the whole request.
+// ProduceReply answers *Produce, one entry per partition in request order. A refusal of the whole request stands in
+// every entry.
 type ProduceReply struct {
 	Partitions []ProducePartitionReply
 }
 
-// ProducePartitionReply is the outcome for one partition. Stale means: judge the batch again under the settings of
-// SettingsVersion and send it once more; nothing was written.
+// ProducePartitionReply is the outcome for one partition. Stale means: the verdict was made under settings that are no
+// longer the topic's; judge the batch again under those that the board shows when this reply is released, and submit
+// it once more. Nothing was written.
 type ProducePartitionReply struct {
 	Code            int16
 	Message         string
@@ -114,10 +116,13 @@ type Out struct {
 }
 
 // Unit is atomic: it is journaled whole or not at all. Meta holds the machine's records, Batches the record
-// batches in the order in which Meta names them.
+// batches in the order in which Meta names them. Meta is never written to again. MustSync asks for fdatasync before the
+// replies behind this unit leave, in both durability modes: it reserves producer ids or starts an incarnation, and a
+// lost tail would hand the same number out twice (design.md §2.2).
 type Unit struct {
-	Meta    []byte
-	Batches []Batch
+	Meta     []byte
+	Batches  []Batch
+	MustSync bool
 }
 
 // Batch is one record batch of a unit, already patched.

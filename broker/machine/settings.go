@@ -1,5 +1,7 @@
 package machine
 
+import "math"
+
 // Settings are a topic's configuration values that the broker acts on. Units are in the names; defaults are Apache
 // Kafka's (kafka-eos.md G).
 type Settings struct {
@@ -21,3 +23,19 @@ type Settings struct {
 
 // Setting is one configuration entry as a client wrote it.
 type Setting struct{ Name, Value string }
+
+// DefaultSettings are a topic's settings when CreateTopics names none (kafka-eos.md G).
+func DefaultSettings() Settings {
+	return Settings{
+		CleanupDelete:        true,
+		RetentionMs:          7 * 24 * 3600 * 1000,
+		RetentionBytes:       -1,
+		DeleteRetentionMs:    24 * 3600 * 1000,
+		MaxMessageBytes:      1048588,
+		CompressionType:      "producer",
+		TimestampBeforeMaxMs: math.MaxInt64,
+		TimestampAfterMaxMs:  3600 * 1000,
+		MinInsyncReplicas:    1,
+		SegmentBytes:         1 << 30,
+	}
+}

@@ -1,0 +1,47 @@
+package machine
+
+import (
+	"github.com/strandline-io/strandline/broker/machine/producer"
+	"github.com/strandline-io/strandline/broker/machine/txn"
+)
+
+// Config is what the machine must know beside its state. The zero value works. Two machines that apply the same units
+// reach the same durable state whatever their Configs are; a Config only steers decisions.
+type Config struct {
+	// NodeID is this broker's id, the leader and only replica of every partition. Default 1; 0 cannot be chosen.
+	NodeID int32
+	// NoAutoCreate refuses to create topics on Metadata.
+	NoAutoCreate bool
+	// DefaultPartitions is the partition count of topics that name none. Default 1.
+	DefaultPartitions int32
+	// MaxPartitionsPerTopic bounds one topic, MaxPartitions all topics together. Defaults 10,000 and 100,000.
+	MaxPartitionsPerTopic int32
+	MaxPartitions         int
+	// Producer bounds what is remembered of producers.
+	Producer producer.Config
+	// Txn bounds transactions.
+	Txn txn.Config
+}
+
+// Defaults of Config.
+const (
+	DefaultNodeID                = 1
+	DefaultMaxPartitionsPerTopic = 10_000
+	DefaultMaxPartitions         = 100_000
+)
+
+func (c Config) orDefaults() Config {
+	if c.NodeID == 0 {
+		c.NodeID = DefaultNodeID
+	}
+	if c.DefaultPartitions <= 0 {
+		c.DefaultPartitions = 1
+	}
+	if c.MaxPartitionsPerTopic <= 0 {
+		c.MaxPartitionsPerTopic = DefaultMaxPartitionsPerTopic
+	}
+	if c.MaxPartitions <= 0 {
+		c.MaxPartitions = DefaultMaxPartitions
+	}
+	return c
+}

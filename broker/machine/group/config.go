@@ -1,0 +1,90 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Config bounds the coordinator. The zero value means Apache Kafka's defaults where Kafka has one; every bound has
+// an error that a client sees when it is hit.
+type Config struct {
+	// MinSessionTimeoutMs and MaxSessionTimeoutMs bound what JoinGroup may ask for; outside is
+	// INVALID_SESSION_TIMEOUT. 0 means 6000 and 1800000.
+	MinSessionTimeoutMs int32
+	MaxSessionTimeoutMs int32
+	// InitialRebalanceDelayMs is how long the first rebalance of an empty group waits for more members; each
+	// newcomer extends it, up to the rebalance timeout. 0 means 3000, negative means no delay.
+	InitialRebalanceDelayMs int32
+	// NewMemberJoinTimeoutMs drops a new member whose JoinGroup waits longer than this: its connection may be gone,
+	// and nobody would know. 0 means 300000.
+	NewMemberJoinTimeoutMs int32
+	// MaxGroups bounds all groups, those without members included; one more is POLICY_VIOLATION. 0 means 100000.
+	MaxGroups int
+	// MaxGroupSize bounds the members of one group; one more is GROUP_MAX_SIZE_REACHED. 0 means 10000.
+	MaxGroupSize int
+	// MaxPendingMembers bounds the member ids of one group that were handed out but have not joined yet; one more is
+	// GROUP_MAX_SIZE_REACHED. 0 means 10000.
+	MaxPendingMembers int
+	// MaxGroupBytes bounds the subscriptions and ids of one group's members together, and its assignments together;
+	// more is GROUP_MAX_SIZE_REACHED for a join and POLICY_VIOLATION for a sync. 0 means 16 MiB.
+	MaxGroupBytes int
+	// MaxOffsetsPerGroup bounds the partitions for which one group keeps an offset, committed or pending; one more is
+	// INVALID_COMMIT_OFFSET_SIZE. 0 means 100000.
+	MaxOffsetsPerGroup int
+	// MaxOffsetMetadataChars bounds an offset's metadata string in UTF-16 units; longer is
+	// OFFSET_METADATA_TOO_LARGE. 0 means 4096.
+	MaxOffsetMetadataChars int
+	// OffsetsRetentionMs is how long offsets outlive their use (kafka-eos.md D.6). 0 means 7 days.
+	OffsetsRetentionMs int64
+	// OffsetsCheckMs is the pause between two rounds of expiry. 0 means 600000.
+	OffsetsCheckMs int64
+}
+
+// Validate returns all problems of c at once, or nil.
+func (c Config) Validate() error {
+	var errs []error
+	positive := func(name string, v int64) {
+		if v < 0 {
+			errs = append(errs, fmt.Errorf("group: %s is %d: give a value above 0, or 0 for the default", name, v))
+		}
+	}
+	positive("MinSessionTimeoutMs", int64(c.MinSessionTimeoutMs))
+	positive("MaxSessionTimeoutMs", int64(c.MaxSessionTimeoutMs))
+	positive("NewMemberJoinTimeoutMs", int64(c.NewMemberJoinTimeoutMs))
+	positive("MaxGroups", int64(c.MaxGroups))
+	positive("MaxGroupSize", int64(c.MaxGroupSize))
+	positive("MaxPendingMembers", int64(c.MaxPendingMembers))
+	positive("MaxGroupBytes", int64(c.MaxGroupBytes))
+	positive("MaxOffsetsPerGroup", int64(c.MaxOffsetsPerGroup))
+	positive("MaxOffsetMetadataChars", int64(c.MaxOffsetMetadataChars))
+	positive("OffsetsRetentionMs", c.OffsetsRetentionMs)
+	positive("OffsetsCheckMs", c.OffsetsCheckMs)
+	if d := c.withDefaults(); d.MinSessionTimeoutMs > d.MaxSessionTimeoutMs {
+		errs = append(errs, fmt.Errorf("group: MinSessionTimeoutMs %d is above MaxSessionTimeoutMs %d: no client could join",
+			d.MinSessionTimeoutMs, d.MaxSessionTimeoutMs))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) withDefaults() Config {
+	orDefault(&c.MinSessionTimeoutMs, 6000)
+	orDefault(&c.MaxSessionTimeoutMs, 1_800_000)
+	orDefault(&c.InitialRebalanceDelayMs, 3000)
+	orDefault(&c.NewMemberJoinTimeoutMs, 300_000)
+	orDefault(&c.MaxGroups, 100_000)
+	orDefault(&c.MaxGroupSize, 10_000)
+	orDefault(&c.MaxPendingMembers, 10_000)
+	orDefault(&c.MaxGroupBytes, 16<<20)
+	orDefault(&c.MaxOffsetsPerGroup, 100_000)
+	orDefault(&c.MaxOffsetMetadataChars, 4096)
+	orDefault(&c.OffsetsRetentionMs, 7*24*3600*1000)
+	orDefault(&c.OffsetsCheckMs, 600_000)
+	c.InitialRebalanceDelayMs = max(c.InitialRebalanceDelayMs, 0)
+	return c
+}
+
+func orDefault[T int | int32 | int64](v *T, def T) {
+	if *v == 0 {
+		*v = def
+	}
+}

@@ -35,6 +35,9 @@ type SinkRecord struct {
 	Key         []byte
 	Value       any
 	TimestampMs int64
+	// RowSequence numbers the rows of one sink and task from 0, over restarts: it is kept in the task's checkpoint, so
+	// a replayed row has its number again.
+	RowSequence int64
 }
 
 // SinkWriter is one task's end of a sink. Calls never overlap. The life of one epoch is: Write*, Prepare, then the

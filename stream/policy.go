@@ -1,0 +1,77 @@
+package stream
+
+import "fmt"
+
+// Policy says what happens to a record that cannot be decoded or whose processing fails. Control messages of
+// intermediate streams are under no policy: one that cannot be read always stops the job.
+type Policy struct {
+	Action PolicyAction
+	// DeadLetterTopic is where DeadLetter sends the record: same key and value, in the same transaction, with headers
+	// that name error, task, stream, partition and offset.
+	DeadLetterTopic string
+}
+
+// PolicyAction is the kind of a Policy.
+type PolicyAction int8
+
+// The actions. The zero value stops.
+const (
+	StopOnError PolicyAction = iota
+	SkipOnError
+	DeadLetterOnError
+)
+
+// Stop ends the job with an error that names the record. It is the default.
+func Stop() Policy { return Policy{} }
+
+// Skip counts the record and goes on behind it.
+func Skip() Policy { return Policy{Action: SkipOnError} }
+
+// DeadLetter sends the record to topic, counts it and goes on behind it.
+func DeadLetter(topic string) Policy {
+	return Policy{Action: DeadLetterOnError, DeadLetterTopic: topic}
+}
+
+// The headers of a dead letter.
+const (
+	HeaderError     = "strandline.error"
+	HeaderTask      = "strandline.task"
+	HeaderStream    = "strandline.stream"
+	HeaderPartition = "strandline.partition"
+	HeaderOffset    = "strandline.offset"
+	HeaderFile      = "strandline.file"
+	HeaderLine      = "strandline.line"
+)
+
+// RecordError says which record failed where. Err is the codec's or the user's error, or a *PanicError.
+type RecordError struct {
+	Job       string
+	Task      string
+	Stream    string
+	Partition int
+	Offset    int64
+	File      string // for a file source
+	Line      int64
+	Err       error
+}
+
+func (e *RecordError) Error() string {
+	where := fmt.Sprintf("stream %s partition %d offset %d", e.Stream, e.Partition, e.Offset)
+	if e.File != "" {
+		where = fmt.Sprintf("%s:%d", e.File, e.Line)
+	}
+	return fmt.Sprintf("%s: task %s: %v (mend the input, or set the input's policy to skip or dead letter)", where, e.Task, e.Err)
+}
+
+// Unwrap returns Err.
+func (e *RecordError) Unwrap() error { return e.Err }
+
+// PanicError is a recovered panic of user code.
+type PanicError struct {
+	Value any
+	// Location is file:line of the code that panicked.
+	Location string
+	Stack    []byte
+}
+
+func (e *PanicError) Error() string { return fmt.Sprintf("panic at %s: %v", e.Location, e.Value) }

@@ -1,0 +1,127 @@
+//go:build peers
+
+package clients
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/strandline-io/strandline/test/peers"
+)
+
+// broker starts one `strandline serve` for a test.
+func broker(t *testing.T) *peers.Broker {
+	t.Helper()
+	return peers.StartBroker(t, t.TempDir())
+}
+
+func run(t *testing.T, stdin, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.Command(name, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	return peers.Run(t, cmd)
+}
+
+func contains(t *testing.T, what, got, want string) {
+	t.Helper()
+	if !strings.Contains(got, want) {
+		t.Fatalf("%s: %q is missing in:\n%s", what, want, got)
+	}
+}
+
+func TestKcat(t *testing.T) {
+	b := broker(t)
+	var lines []string
+	for i := range 1000 {
+		lines = append(lines, fmt.Sprintf("key-%d:value-%d", i, i))
+	}
+	input := strings.Join(lines, "\n") + "\n"
+	for _, codec := range []string{"none", "gzip", "snappy", "lz4", "zstd"} {
+		topic := "kcat-" + codec
+		run(t, input, "kcat", "-b", b.Addr, "-P", "-t", topic, "-K:", "-z", codec, "-X", "enable.idempotence=true")
+		list := run(t, "", "kcat", "-b", b.Addr, "-L", "-t", topic)
+		contains(t, "kcat -L", list, fmt.Sprintf(`topic "%s" with 1 partitions`, topic))
+		got := run(t, "", "kcat", "-b", b.Addr, "-C", "-t", topic, "-e", "-q", "-o", "beginning", "-f", `%k:%s\n`,
+			"-X", "isolation.level=read_committed")
+		if got != input {
+			t.Fatalf("kcat read %d bytes with %s, want the %d bytes that it wrote", len(got), codec, len(input))
+		}
+	}
+	offset := run(t, "", "kcat", "-b", b.Addr, "-Q", "-t", "kcat-none:0:-1")
+	contains(t, "kcat -Q", offset, "offset 1000")
+}
+
+func TestKcatReadsOnAfterKill(t *testing.T) {
+	b := broker(t)
+	run(t, "before\n", "kcat", "-b", b.Addr, "-P", "-t", "survivor")
+	b.Kill()
+	b.Again(t)
+	run(t, "after\n", "kcat", "-b", b.Addr, "-P", "-t", "survivor")
+	if got := run(t, "", "kcat", "-b", b.Addr, "-C", "-t", "survivor", "-e", "-q"); got != "before\nafter\n" {
+		t.Fatalf("read %q after kill -9", got)
+	}
+}
+
+func TestLibrdkafkaTransactions(t *testing.T) {
+	b := broker(t)
+	// Debian's Python, since the package is Debian's.
+	out := run(t, "", "/usr/bin/python3", "librdkafka_txn.py", b.Addr, "500")
+	contains(t, "librdkafka_txn.py", out, "ok 500 records")
+}
+
+// TestFranzGo runs franz-go's own transaction and group tests from its module.
+func TestFranzGo(t *testing.T) {
+	b := peers.StartBroker(t, t.TempDir(), "--partitions", "3")
+	module := strings.TrimSpace(run(t, "", "go", "list", "-m", "-f", "{{.Dir}}", "github.com/twmb/franz-go"))
+	dir := filepath.Join(t.TempDir(), "franz-go")
+	if err := os.CopyFS(dir, os.DirFS(module)); err != nil { // the module cache is read-only
+		t.Fatal(err)
+	}
+	cmd := exec.Command("go", "test", "./pkg/kgo", "-run", "^(TestTxnEtl|TestGroupETL)$", "-count=1", "-timeout", "8m")
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=mod", "KGO_SEEDS="+b.Addr, "KGO_TEST_RF=1", "KGO_TEST_RECORDS=100000")
+	contains(t, "go test ./pkg/kgo", peers.Run(t, cmd), "ok")
+}
+
+func TestApacheKafkaConsoleTools(t *testing.T) {
+	b := broker(t)
+	input := "k1:v1\nk2:v2\nk3:v3\n"
+	produce := peers.KafkaTool(t, "kafka-console-producer", "--bootstrap-server", b.Addr, "--topic", "console",
+		"--property", "parse.key=true", "--property", "key.separator=:")
+	produce.Stdin = strings.NewReader(input)
+	peers.Run(t, produce)
+	got := peers.Run(t, peers.KafkaTool(t, "kafka-console-consumer", "--bootstrap-server", b.Addr, "--topic", "console",
+		"--from-beginning", "--max-messages", "3", "--isolation-level", "read_committed", "--timeout-ms", "30000",
+		"--property", "print.key=true", "--property", "key.separator=:"))
+	if got != input {
+		t.Fatalf("console consumer read %q, want %q", got, input)
+	}
+	list := peers.Run(t, peers.KafkaTool(t, "kafka-topics", "--bootstrap-server", b.Addr, "--describe", "--topic", "console"))
+	contains(t, "kafka-topics --describe", list, "PartitionCount: 1")
+}
+
+// TestTransactionalMessageCopier copies with Apache Kafka's own system-test program.
+func TestTransactionalMessageCopier(t *testing.T) {
+	b := broker(t)
+	const n = 1000
+	var input strings.Builder
+	for i := range n {
+		fmt.Fprintf(&input, "%d\n", i)
+	}
+	run(t, input.String(), "kcat", "-b", b.Addr, "-P", "-t", "copier-in")
+	run(t, "", "kcat", "-b", b.Addr, "-L", "-t", "copier-out")
+	out := peers.Run(t, peers.KafkaTool(t, "TransactionalMessageCopier", "--broker-list", b.Addr,
+		"--input-topic", "copier-in", "--input-partition", "0", "--output-topic", "copier-out",
+		"--transactional-id", "copier", "--consumer-group", "copiers", "--transaction-size", "100",
+		"--max-messages", fmt.Sprint(n), "--enable-random-aborts"))
+	contains(t, "copier", out, "shutdown_complete")
+	got := run(t, "", "kcat", "-b", b.Addr, "-C", "-t", "copier-out", "-e", "-q", "-X", "isolation.level=read_committed")
+	if got != input.String() {
+		t.Fatalf("the copy has %d lines, want the %d lines of the input, in order, once",
+			strings.Count(got, "\n"), n)
+	}
+}

@@ -69,14 +69,31 @@ const (
 	Sealed
 	// Failed: a write or sync failed. Nothing after it will succeed; the owner must stop for good.
 	Failed
+	// SpaceChanged: what Space or Reserve answer may have changed. Err is why no space could be had, if so.
+	SpaceChanged
 )
 
 // Journal is an open journal. Append and Close belong to one owner; the reading methods may be called from anywhere.
 type Journal interface {
 	// Append submits units as one group: one write, one sync, all batches in order. Placement is decided at once.
 	// Slices must stay unchanged until the Written event that covers them. At most two groups may be outstanding
-	// (submitted, not yet Written or Synced as the durability demands): see Room.
+	// (submitted, not yet Written or Synced as the durability demands): see Room. A unit over the configured limit,
+	// a batch under 61 bytes or an Append without Room is a bug of the caller and panics. After a failure Append
+	// writes nothing and returns nil. The result is the caller's.
 	Append(units []Unit) []Placed
+	// Sync asks for a prompt Synced event for everything appended so far. It is for units that must survive power
+	// loss also under DurabilityWrite, where syncs otherwise come late; under DurabilityFsync it changes nothing.
+	Sync()
+	// Space says how large a group (see UnitBytes) may be appended without asking the file system for more, and
+	// whether the journal is down to its reserve because no more could be had: then only what frees space should
+	// be appended. It changes only with Append and with events.
+	Space() (freeBytes int64, low bool)
+	// Reserve makes room for a group of sizeBytes, which may exceed a segment. False means that it is not there
+	// yet: a SpaceChanged event follows when the attempt has ended, well or badly. An Append larger than what
+	// Space answers asks the file system itself, and fails the journal if there is nothing.
+	Reserve(sizeBytes int64) bool
+	// Incarnation is the number of this opening of the journal: raised by each, durable, never reused.
+	Incarnation() uint32
 	// Room reports whether another group may be submitted now. It changes only with Append and with events.
 	Room() bool
 	// ReadAt reads bytes of a segment that is held (see Hold) into p, whole or with an error.

@@ -1,0 +1,88 @@
+package kafka
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// ErrFenced says that another process has taken over the transactional id or the group slot of this one. Its tasks
+// have a new owner: the only right thing is to stop.
+var ErrFenced = errors.New("fenced by another process")
+
+// MissingTopicError names a topic that does not exist.
+type MissingTopicError struct{ Topic string }
+
+func (e *MissingTopicError) Error() string {
+	return fmt.Sprintf("kafka: topic %q does not exist", e.Topic)
+}
+
+// RecreatedTopicError says that a topic was deleted and made again since the job first saw it: its offsets mean other
+// records now.
+type RecreatedTopicError struct {
+	Topic         string
+	WantID, GotID string
+}
+
+func (e *RecreatedTopicError) Error() string {
+	return fmt.Sprintf("kafka: topic %q was recreated: its id was %s and is %s, so the job's offsets no longer fit: "+
+		"run the job under another name, or delete its topics and its group and start over", e.Topic, e.WantID, e.GotID)
+}
+
+// DifferentTopicError says that a topic exists and is not as the job needs it.
+type DifferentTopicError struct {
+	Topic string
+	What  string // "partitions", "cleanup.policy", …
+	Want  string
+	Got   string
+}
+
+func (e *DifferentTopicError) Error() string {
+	return fmt.Sprintf("kafka: topic %q exists with %s %s, the job needs %s: use another name, or delete the topic if its data may go",
+		e.Topic, e.What, e.Got, e.Want)
+}
+
+// TransactionTimeoutError says that the broker does not allow transactions as long as the job needs them.
+type TransactionTimeoutError struct {
+	WantMs int64
+	MaxMs  int64 // 0 if the broker did not say
+}
+
+func (e *TransactionTimeoutError) Error() string {
+	if e.MaxMs == 0 {
+		return fmt.Sprintf("kafka: the broker refuses a transaction timeout of %d ms as longer than its transaction.max.timeout.ms: "+
+			"lower the job's transaction timeout, or raise the broker's maximum", e.WantMs)
+	}
+	return fmt.Sprintf("kafka: the job's transaction timeout of %d ms exceeds the broker's transaction.max.timeout.ms of %d ms: "+
+		"lower the first or raise the second", e.WantMs, e.MaxMs)
+}
+
+// OffsetRangeError says that a position lies outside of what the partition still holds.
+type OffsetRangeError struct {
+	TopicPartition
+	Position int64
+	LogStart int64
+}
+
+func (e *OffsetRangeError) Error() string {
+	return fmt.Sprintf("kafka: %s: position %d is outside of the log, which starts at %d: records that the job had not read are gone "+
+		"(retention, DeleteRecords, or a recreated topic)", e.TopicPartition, e.Position, e.LogStart)
+}
+
+// isFencing reports whether a coordinator says that a newer producer holds the transactional id.
+func isFencing(err error) bool {
+	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.FencedInstanceID)
+}
+
+// codeError turns a wire code into an error that says which request it answered.
+func codeError(what string, code int16, message *string) error {
+	err := kerr.ErrorForCode(code)
+	if err == nil {
+		return nil
+	}
+	if message != nil && *message != "" {
+		return fmt.Errorf("kafka: %s: %w (%s)", what, err, *message)
+	}
+	return fmt.Errorf("kafka: %s: %w", what, err)
+}

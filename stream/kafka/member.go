@@ -1,0 +1,127 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// MemberConfig describes a membership in a job's group. Zero durations have the default named with them.
+type MemberConfig struct {
+	Group string
+	// InstanceID makes the member static (KIP-345): killed and back within the session timeout it has its tasks at
+	// once, without a rebalance, and whoever else held the id is fenced. "" is a dynamic member.
+	InstanceID string
+	// Stages are all stages of the job, the same for all members.
+	Stages []StageInputs
+	// SessionTimeout is after what silence the group gives the tasks away. Default 10 s.
+	SessionTimeout time.Duration
+	// RebalanceTimeout is how long a rebalance waits for OnRevoked. Default 30 s.
+	RebalanceTimeout time.Duration
+	// HeartbeatInterval is how soon a member learns of a rebalance. Default 500 ms.
+	HeartbeatInterval time.Duration
+
+	// The callbacks are called one at a time from a goroutine of the member. The rebalance waits for each: it cannot
+	// go on, and the generation cannot change, before they return. They must not call Close.
+
+	// OnAssigned brings everything that the member owns now, and the membership for TxnOffsetCommit, which stays
+	// current until the next OnRevoked or OnLost returns.
+	OnAssigned func(m Membership, owned []TopicPartition)
+	// OnRevoked comes before the tasks may move: the last chance to commit. Always everything is revoked.
+	OnRevoked func(owned []TopicPartition)
+	// OnLost comes when the tasks may have moved already. Nothing can be committed any more.
+	OnLost func(owned []TopicPartition)
+	// OnError brings what ended a group session. Wrapping ErrFenced it is final: the slot has another owner.
+	OnError func(error)
+}
+
+const (
+	defaultSessionTimeout    = 10 * time.Second
+	defaultRebalanceTimeout  = 30 * time.Second
+	defaultHeartbeatInterval = 500 * time.Millisecond
+)
+
+// Member is a membership in a consumer group that owns tasks. It fetches nothing: a Fetcher does, at positions that
+// the tasks' checkpoints give.
+type Member struct {
+	kc  *kgo.Client
+	cfg MemberConfig
+}
+
+// Join makes a member. It returns at once; OnAssigned tells when the group has given it tasks, or none.
+func (c *Client) Join(cfg MemberConfig) (*Member, error) {
+	if cfg.SessionTimeout == 0 {
+		cfg.SessionTimeout = defaultSessionTimeout
+	}
+	if cfg.RebalanceTimeout == 0 {
+		cfg.RebalanceTimeout = defaultRebalanceTimeout
+	}
+	if cfg.HeartbeatInterval == 0 {
+		cfg.HeartbeatInterval = defaultHeartbeatInterval
+	}
+	var topics []string
+	for _, s := range cfg.Stages {
+		topics = append(topics, s.Topics...)
+	}
+	slices.Sort(topics)
+	m := &Member{cfg: cfg}
+	opts := append(c.cfg.options(),
+		kgo.ConsumerGroup(cfg.Group),
+		kgo.ConsumeTopics(slices.Compact(topics)...),
+		kgo.Balancers(&taskBalancer{stages: cfg.Stages}),
+		kgo.DisableAutoCommit(),
+		kgo.SessionTimeout(cfg.SessionTimeout),
+		kgo.RebalanceTimeout(cfg.RebalanceTimeout),
+		kgo.HeartbeatInterval(cfg.HeartbeatInterval),
+		kgo.OnPartitionsAssigned(m.assigned),
+		kgo.OnPartitionsRevoked(func(_ context.Context, _ *kgo.Client, p map[string][]int32) { cfg.OnRevoked(flat(p)) }),
+		kgo.OnPartitionsLost(func(_ context.Context, _ *kgo.Client, p map[string][]int32) { cfg.OnLost(flat(p)) }),
+		// Nothing is to be fetched here: positions are the checkpoints' business.
+		kgo.AdjustFetchOffsetsFn(func(context.Context, map[string]map[int32]kgo.Offset) (map[string]map[int32]kgo.Offset, error) {
+			return nil, nil
+		}),
+		kgo.WithHooks(m),
+	)
+	if cfg.InstanceID != "" {
+		opts = append(opts, kgo.InstanceID(cfg.InstanceID))
+	}
+	kc, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	m.kc = kc
+	return m, nil
+}
+
+func (m *Member) assigned(_ context.Context, kc *kgo.Client, p map[string][]int32) {
+	id, generation := kc.GroupMetadata()
+	m.cfg.OnAssigned(Membership{Group: m.cfg.Group, MemberID: id, InstanceID: m.cfg.InstanceID, Generation: generation}, flat(p))
+}
+
+// OnGroupManageError implements kgo.HookGroupManageError.
+func (m *Member) OnGroupManageError(err error) {
+	if errors.Is(err, kerr.FencedInstanceID) {
+		err = fmt.Errorf("kafka: another member has slot %q of group %q: %w: %w", m.cfg.InstanceID, m.cfg.Group, ErrFenced, err)
+	}
+	m.cfg.OnError(err)
+}
+
+// Leave ends the membership, after OnRevoked if something is owned. A static member's tasks are kept for its return
+// until the session timeout; Client.RemoveMembers frees them at once.
+func (m *Member) Leave() { m.kc.Close() }
+
+func flat(p map[string][]int32) []TopicPartition {
+	var out []TopicPartition
+	for t, ps := range p {
+		for _, n := range ps {
+			out = append(out, TopicPartition{t, n})
+		}
+	}
+	slices.SortFunc(out, TopicPartition.Compare)
+	return out
+}

@@ -1,0 +1,302 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// ProducerConfig describes one transactional producer.
+type ProducerConfig struct {
+	// ID is the transactional id. Two live producers with one id fence each other.
+	ID string
+	// TransactionTimeout is after what time the broker aborts a transaction by itself. Default 10 s.
+	TransactionTimeout time.Duration
+	// MaxBufferedBytes is how many bytes may be produced and unacknowledged before Produce waits. Default 32 MiB.
+	MaxBufferedBytes int
+}
+
+// DefaultTransactionTimeout is that of KIP-447 stream processors: what a replica that never returns left open blocks
+// readers for so long.
+const DefaultTransactionTimeout = 10 * time.Second
+
+const (
+	defaultMaxBufferedBytes = 32 << 20
+	maxBufferedRecords      = 1 << 20
+	producerBatchMaxBytes   = 1 << 20
+	concurrentBackoff       = 20 * time.Millisecond
+)
+
+// Outcome is how a transaction ended.
+type Outcome int8
+
+const (
+	// Unknown: the answer was lost. The transaction may have been committed or not; only a new InitProducerId and
+	// what can be read after it tell.
+	Unknown Outcome = iota
+	// CommittedOutcome: all of it is durable and becomes visible.
+	CommittedOutcome
+	// AbortedOutcome: none of it will ever be visible.
+	AbortedOutcome
+	// FencedOutcome: another producer holds the id. What became of the transaction is not known here.
+	FencedOutcome
+)
+
+func (o Outcome) String() string {
+	switch o {
+	case CommittedOutcome:
+		return "committed"
+	case AbortedOutcome:
+		return "aborted"
+	case FencedOutcome:
+		return "fenced"
+	}
+	return "unknown"
+}
+
+// Producer is one transactional id with one transaction at a time. One worker owns it; calls do not overlap. After any
+// outcome but committed it is of no more use: Close it and open another, which aborts or awaits what this one left.
+type Producer struct {
+	id      string
+	timeout time.Duration
+	kc      *kgo.Client
+	version int16
+
+	began       time.Time
+	groupsAdded map[string]bool
+
+	mu       sync.Mutex
+	firstErr error
+}
+
+// OpenProducer takes the transactional id over: InitProducerId fences whoever had it, aborts what it left open and
+// waits until what it had decided is complete.
+func (c *Client) OpenProducer(ctx context.Context, cfg ProducerConfig) (*Producer, error) {
+	if cfg.ID == "" {
+		return nil, errors.New("kafka: a producer needs a transactional id")
+	}
+	if cfg.TransactionTimeout == 0 {
+		cfg.TransactionTimeout = DefaultTransactionTimeout
+	}
+	if cfg.MaxBufferedBytes == 0 {
+		cfg.MaxBufferedBytes = defaultMaxBufferedBytes
+	}
+	opts := append(c.cfg.options(),
+		kgo.TransactionalID(cfg.ID),
+		kgo.TransactionTimeout(cfg.TransactionTimeout),
+		kgo.RecordPartitioner(kgo.ManualPartitioner()),
+		kgo.RequiredAcks(kgo.AllISRAcks()),
+		kgo.ProducerLinger(0),
+		kgo.ProducerBatchMaxBytes(producerBatchMaxBytes),
+		kgo.MaxBufferedBytes(cfg.MaxBufferedBytes),
+		kgo.MaxBufferedRecords(maxBufferedRecords),
+		kgo.ConcurrentTransactionsBackoff(concurrentBackoff),
+		versionsFor(c.transactionVersion),
+	)
+	kc, err := kgo.NewClient(opts...)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
+	p := &Producer{id: cfg.ID, timeout: cfg.TransactionTimeout, kc: kc, version: c.transactionVersion}
+	err = retry(ctx, func() error {
+		_, _, err := kc.ProducerID(ctx)
+		return err
+	})
+	if err != nil {
+		kc.Close()
+		if errors.Is(err, kerr.InvalidTransactionTimeout) {
+			return nil, &TransactionTimeoutError{WantMs: cfg.TransactionTimeout.Milliseconds()}
+		}
+		if isFencing(err) {
+			return nil, fmt.Errorf("kafka: InitProducerId of %q: %w: %w", cfg.ID, ErrFenced, err)
+		}
+		return nil, fmt.Errorf("kafka: InitProducerId of %q: %w", cfg.ID, err)
+	}
+	return p, nil
+}
+
+// Close drops what is not acknowledged and ends the connections. A transaction that is open stays open until the id is
+// taken over or its timeout passes.
+func (p *Producer) Close() {
+	p.kc.UnsafeAbortBufferedRecords()
+	p.kc.Close()
+}
+
+// Identity is the current producer id and epoch, for logs.
+func (p *Producer) Identity(ctx context.Context) (id int64, epoch int16, err error) { return p.kc.ProducerID(ctx) }
+
+// Begin begins a transaction. Nothing goes to the broker before the first Produce.
+func (p *Producer) Begin() error {
+	if err := p.kc.BeginTransaction(); err != nil {
+		return fmt.Errorf("kafka: begin of a transaction of %q: %w", p.id, err)
+	}
+	p.began = time.Now()
+	p.groupsAdded = nil
+	p.setErr(nil)
+	return nil
+}
+
+// Produce sends a record to its partition. It waits only while the buffer is full. done, which may be nil, is called
+// once from another goroutine with the record's offset or the error; the first error also comes back from Flush.
+// The record's bytes must not change before that.
+func (p *Producer) Produce(ctx context.Context, r Record, done func(offset int64, err error)) {
+	kr := &kgo.Record{Topic: r.Topic, Partition: r.Partition, Key: r.Key, Value: r.Value, Timestamp: time.UnixMilli(r.TimestampMs)}
+	for _, h := range r.Headers {
+		kr.Headers = append(kr.Headers, kgo.RecordHeader{Key: h.Key, Value: h.Value})
+	}
+	p.kc.Produce(ctx, kr, func(kr *kgo.Record, err error) {
+		if err != nil {
+			err = fmt.Errorf("kafka: produce to %s-%d: %w", kr.Topic, kr.Partition, err)
+			p.setErr(err)
+		}
+		if done != nil {
+			done(kr.Offset, err)
+		}
+	})
+}
+
+func (p *Producer) setErr(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if err == nil || p.firstErr == nil {
+		p.firstErr = err
+	}
+}
+
+// Flush waits until everything produced is acknowledged and returns the first error of this transaction.
+func (p *Producer) Flush(ctx context.Context) error {
+	if err := p.kc.Flush(ctx); err != nil {
+		return fmt.Errorf("kafka: waiting for acknowledgements: %w", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.firstErr
+}
+
+// Membership is what a group knows a member by. TxnOffsetCommit carries it, which is what fences a worker that has
+// lost its tasks (KIP-447).
+type Membership struct {
+	Group      string
+	MemberID   string
+	InstanceID string // "" for a dynamic member
+	Generation int32
+}
+
+// CommitOffsets puts offsets of the group into the transaction, after all produces are acknowledged. The offsets
+// become the group's with the transaction's commit. A refusal because the membership is no longer current, or any
+// other error, means that the transaction must be aborted.
+func (p *Producer) CommitOffsets(ctx context.Context, m Membership, offsets map[TopicPartition]int64) error {
+	if len(offsets) == 0 {
+		return nil
+	}
+	id, epoch, err := p.kc.ProducerID(ctx)
+	if err != nil {
+		return fmt.Errorf("kafka: producer id of %q: %w", p.id, err)
+	}
+	if p.version < 2 && !p.groupsAdded[m.Group] {
+		if err := p.addGroup(ctx, m.Group, id, epoch); err != nil {
+			return err
+		}
+	}
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch = p.id, id, epoch
+	req.Group, req.Generation, req.MemberID = m.Group, m.Generation, m.MemberID
+	if m.InstanceID != "" {
+		req.InstanceID = &m.InstanceID
+	}
+	topics := make(map[string]int)
+	for tp, offset := range offsets {
+		i, ok := topics[tp.Topic]
+		if !ok {
+			i = len(req.Topics)
+			topics[tp.Topic] = i
+			t := kmsg.NewTxnOffsetCommitRequestTopic()
+			t.Topic = tp.Topic
+			req.Topics = append(req.Topics, t)
+		}
+		rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+		rp.Partition, rp.Offset = tp.Partition, offset
+		req.Topics[i].Partitions = append(req.Topics[i].Partitions, rp)
+	}
+	return retry(ctx, func() error {
+		resp, err := req.RequestWith(ctx, p.kc)
+		if err != nil {
+			return fmt.Errorf("kafka: TxnOffsetCommit of group %q: %w", m.Group, err)
+		}
+		for _, t := range resp.Topics {
+			for _, rp := range t.Partitions {
+				if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+					return fmt.Errorf("kafka: TxnOffsetCommit of %s-%d by member %q in generation %d of group %q: %w",
+						t.Topic, rp.Partition, m.MemberID, m.Generation, m.Group, err)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// addGroup is what transaction version 1 needs before TxnOffsetCommit.
+func (p *Producer) addGroup(ctx context.Context, group string, id int64, epoch int16) error {
+	req := kmsg.NewPtrAddOffsetsToTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group = p.id, id, epoch, group
+	err := retry(ctx, func() error {
+		resp, err := req.RequestWith(ctx, p.kc)
+		if err != nil {
+			return fmt.Errorf("kafka: AddOffsetsToTxn of group %q: %w", group, err)
+		}
+		return codeError("AddOffsetsToTxn of group "+group, resp.ErrorCode, nil)
+	})
+	if err != nil {
+		return err
+	}
+	if p.groupsAdded == nil {
+		p.groupsAdded = make(map[string]bool)
+	}
+	p.groupsAdded[group] = true
+	return nil
+}
+
+// Commit ends the transaction. Everything must have been flushed, and something produced: franz-go sends no EndTxn for
+// a transaction in which it produced nothing. The error is nil for CommittedOutcome only.
+func (p *Producer) Commit(ctx context.Context) (Outcome, error) {
+	err := p.kc.EndTransaction(ctx, kgo.TryCommit)
+	if err == nil {
+		return CommittedOutcome, nil
+	}
+	return p.classify(err), fmt.Errorf("kafka: commit of a transaction of %q: %w", p.id, err)
+}
+
+// Abort drops what is buffered and ends the transaction without effect, so that readers need not wait for a takeover.
+func (p *Producer) Abort(ctx context.Context) (Outcome, error) {
+	if err := p.kc.AbortBufferedRecords(ctx); err != nil {
+		return Unknown, fmt.Errorf("kafka: abort of a transaction of %q: %w", p.id, err)
+	}
+	if err := p.kc.EndTransaction(ctx, kgo.TryAbort); err != nil {
+		return p.classify(err), fmt.Errorf("kafka: abort of a transaction of %q: %w", p.id, err)
+	}
+	return AbortedOutcome, nil
+}
+
+// classify says what an error of EndTxn tells about the transaction. Only what is certainly not applied is aborted.
+func (p *Producer) classify(err error) Outcome {
+	switch {
+	case p.Fenced(err):
+		return FencedOutcome
+	case errors.Is(err, kerr.OperationNotAttempted), errors.Is(err, kerr.InvalidTxnState), errors.Is(err, kerr.TransactionAbortable),
+		errors.Is(err, kerr.InvalidProducerEpoch), errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.InvalidProducerIDMapping):
+		return AbortedOutcome
+	}
+	return Unknown
+}
+
+// Fenced reports whether err, of any call in the current transaction, means that another producer has the id. A broker
+// that timed a transaction out answers the same; that is told apart by the time since Begin.
+func (p *Producer) Fenced(err error) bool {
+	return isFencing(err) && time.Since(p.began) < p.timeout
+}

@@ -1,0 +1,195 @@
+package kafka
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"sort"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Topic is what a cluster knows of a topic.
+type Topic struct {
+	Name       string
+	ID         string // 32 hex digits; all zero on brokers without topic ids
+	Partitions int32
+}
+
+// TopicSpec is a topic as a job needs it.
+type TopicSpec struct {
+	Name       string
+	Partitions int32
+	// Compacted asks for cleanup.policy=compact, else delete.
+	Compacted bool
+	// KeepForever asks for retention.ms=-1, because event times may be years old.
+	KeepForever bool
+}
+
+// Topics describes those of names that exist; the others are absent.
+func (c *Client) Topics(ctx context.Context, names ...string) (map[string]Topic, error) {
+	out := make(map[string]Topic, len(names))
+	if len(names) == 0 {
+		return out, nil
+	}
+	err := retry(ctx, func() error {
+		clear(out)
+		details, err := c.adm.ListTopics(ctx, names...)
+		if err != nil {
+			return fmt.Errorf("kafka: asking for topics: %w", err)
+		}
+		for name, d := range details {
+			switch {
+			case errors.Is(d.Err, kerr.UnknownTopicOrPartition), errors.Is(d.Err, kerr.UnknownTopicID):
+			case d.Err != nil:
+				return fmt.Errorf("kafka: topic %q: %w", name, d.Err)
+			default:
+				out[name] = Topic{Name: name, ID: hex.EncodeToString(d.ID[:]), Partitions: int32(len(d.Partitions))}
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// CreateTopics creates what is missing of specs and returns all of them as they then are. Another process may be
+// faster: what exists is compared, and a *DifferentTopicError says what does not fit. A topic that was there before
+// is compared by partitions only, and by its clean-up policy if it must be compacted: its retention is its owner's.
+func (c *Client) CreateTopics(ctx context.Context, specs []TopicSpec) (map[string]Topic, error) {
+	if len(specs) == 0 {
+		return map[string]Topic{}, nil
+	}
+	names := make([]string, len(specs))
+	for i, s := range specs {
+		names[i] = s.Name
+	}
+	existing, err := c.Topics(ctx, names...)
+	if err != nil {
+		return nil, err
+	}
+	var missing []TopicSpec
+	for _, s := range specs {
+		if _, ok := existing[s.Name]; !ok {
+			missing = append(missing, s)
+		}
+	}
+	if err := c.create(ctx, missing); err != nil {
+		return nil, err
+	}
+	topics, err := c.awaitTopics(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range specs {
+		if err := c.compare(ctx, s, topics[s.Name]); err != nil {
+			return nil, err
+		}
+	}
+	return topics, nil
+}
+
+func (c *Client) create(ctx context.Context, specs []TopicSpec) error {
+	if len(specs) == 0 {
+		return nil
+	}
+	req := kmsg.NewPtrCreateTopicsRequest()
+	for _, s := range specs {
+		t := kmsg.NewCreateTopicsRequestTopic()
+		t.Topic, t.NumPartitions, t.ReplicationFactor = s.Name, s.Partitions, -1
+		set := func(k, v string) {
+			tc := kmsg.NewCreateTopicsRequestTopicConfig()
+			tc.Name, tc.Value = k, &v
+			t.Configs = append(t.Configs, tc)
+		}
+		if s.Compacted {
+			set("cleanup.policy", "compact")
+		}
+		if s.KeepForever {
+			set("retention.ms", "-1")
+		}
+		req.Topics = append(req.Topics, t)
+	}
+	resp, err := req.RequestWith(ctx, c.kc)
+	if err != nil {
+		return fmt.Errorf("kafka: creating topics: %w", err)
+	}
+	for _, t := range resp.Topics {
+		if t.ErrorCode == kerr.TopicAlreadyExists.Code {
+			continue
+		}
+		if err := codeError("creating topic "+strconv.Quote(t.Topic), t.ErrorCode, t.ErrorMessage); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitTopics waits until metadata shows topics that were just created.
+func (c *Client) awaitTopics(ctx context.Context, names []string) (map[string]Topic, error) {
+	var topics map[string]Topic
+	err := retry(ctx, func() (err error) {
+		if topics, err = c.Topics(ctx, names...); err != nil {
+			return err
+		}
+		for _, n := range names {
+			if t, ok := topics[n]; !ok || t.Partitions == 0 {
+				return fmt.Errorf("kafka: topic %q does not appear: %w", n, kerr.LeaderNotAvailable)
+			}
+		}
+		return nil
+	})
+	return topics, err
+}
+
+func (c *Client) compare(ctx context.Context, want TopicSpec, got Topic) error {
+	if got.Partitions != want.Partitions {
+		return &DifferentTopicError{Topic: want.Name, What: "partition count",
+			Want: strconv.Itoa(int(want.Partitions)), Got: strconv.Itoa(int(got.Partitions))}
+	}
+	if !want.Compacted {
+		return nil
+	}
+	configs, err := c.adm.DescribeTopicConfigs(ctx, want.Name)
+	if err != nil {
+		return fmt.Errorf("kafka: asking for the settings of topic %q: %w", want.Name, err)
+	}
+	for _, rc := range configs {
+		if rc.Err != nil {
+			return fmt.Errorf("kafka: asking for the settings of topic %q: %w", want.Name, rc.Err)
+		}
+		for _, v := range rc.Configs {
+			if v.Key == "cleanup.policy" && v.MaybeValue() != "compact" {
+				return &DifferentTopicError{Topic: want.Name, What: v.Key, Want: "compact", Got: v.MaybeValue()}
+			}
+		}
+	}
+	return nil
+}
+
+// DeleteRecords moves the log start of each partition up to an offset. It is a courtesy to the broker's disk: a broker
+// that cannot do it leaves the records.
+func (c *Client) DeleteRecords(ctx context.Context, upTo map[TopicPartition]int64) error {
+	os := make(kadm.Offsets)
+	for tp, o := range upTo {
+		os.AddOffset(tp.Topic, tp.Partition, o, -1)
+	}
+	resps, err := c.adm.DeleteRecords(ctx, os)
+	if err != nil {
+		return fmt.Errorf("kafka: deleting records that all readers have passed: %w", err)
+	}
+	return resps.Error()
+}
+
+// SortedTopics lists topics by name, for messages and records whose bytes must not depend on chance.
+func SortedTopics(topics map[string]Topic) []Topic {
+	out := make([]Topic, 0, len(topics))
+	for _, t := range topics {
+		out = append(out, t)
+	}
+	sort.Slice(out, func(i, j int) bool { return out[i].Name < out[j].Name })
+	return out
+}

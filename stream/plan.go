@@ -102,15 +102,15 @@ type StoreSpec struct {
 // TopicKind says what a topic is for.
 type TopicKind int8
 
-// The topic kinds. The job creates all but TopicSource; TopicOutput and TopicDeadLetter may exist before.
+// The topic kinds. The job creates all but KindSource; KindOutput and KindDeadLetter may exist before.
 const (
-	TopicSource TopicKind = iota
-	TopicOutput
-	TopicDeadLetter
-	TopicIntermediate
-	TopicChangelog
-	TopicCheckpoint
-	TopicSplits
+	KindSource TopicKind = iota
+	KindOutput
+	KindDeadLetter
+	KindIntermediate
+	KindChangelog
+	KindCheckpoint
+	KindSplits
 )
 
 // TopicSpec is a topic that the job needs.

@@ -1,6 +1,9 @@
 package stream
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // Policy says what happens to a record that cannot be decoded or whose processing fails. Control messages of
 // intermediate streams are under no policy: one that cannot be read always stops the job.
@@ -65,6 +68,9 @@ func (e *RecordError) Error() string {
 
 // Unwrap returns Err.
 func (e *RecordError) Unwrap() error { return e.Err }
+
+// ErrStore marks errors of a store's content. They stop the job whatever the policy.
+var ErrStore = errors.New("store damaged")
 
 // PanicError is a recovered panic of user code.
 type PanicError struct {

@@ -7,6 +7,9 @@ import (
 	"io"
 )
 
+// ErrNoSpace is what is returned, wrapped, when the disk or the quota is full.
+var ErrNoSpace = errors.New("no space left on the disk")
+
 // ErrLocked is what FS.Lock returns, wrapped, when another process or another holder has the lock.
 var ErrLocked = errors.New("locked by another process")
 

@@ -41,7 +41,7 @@ type Config struct {
 	// Codec of new blobs. Default Zstandard; Deflate is what every reader has.
 	Codec Codec
 	// Number gives the number in a new blob's name from its first record, for sources that have one: the offset. It must
-	// be a function of the data. Default: the count of rows that the task wrote to this sink before.
+	// be a function of the data and differ between the rows of a task. Default: SinkRecord.RowSequence.
 	Number func(stream.SinkRecord) int64
 
 	// A blob is done when another row would make it exceed MaxRows (0: no limit) or about MaxBytes, when it has

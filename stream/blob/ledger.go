@@ -11,11 +11,10 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // ledger decides, without touching the world, which blobs of a task are open and done, when one is done, and what the
 // token says. Its Blobs hold what was given to them; Prepare stages all of it before it asks for the token.
 type ledger struct {
-	who     identity
-	limits  *Config
-	nextRow int64
-	open    []*file // from the least to the most recently written
-	done    []*file // in the order in which they were done; not confirmed by a Commit
+	who    identity
+	limits *Config
+	open   []*file // from the least to the most recently written
+	done   []*file // in the order in which they were done; not confirmed by a Commit
 	// stale: the newest token lists blobs that a Commit has confirmed since.
 	stale bool
 }
@@ -36,7 +35,6 @@ type file struct {
 
 // restore takes over what a committed token lists as open. Its done blobs must have been published before.
 func (l *ledger) restore(t *Token) {
-	l.nextRow = t.NextRow
 	for _, b := range t.Blobs {
 		if b.Done {
 			l.stale = true
@@ -71,6 +69,12 @@ func (l *ledger) full(f *file, n int) bool {
 	return c.MaxRows > 0 && f.Rows >= c.MaxRows || f.Rows > 0 && size > c.MaxBytes || f.Blocks() >= c.MaxBlocks-1
 }
 
+// named reports whether a blob that is open or not confirmed has the name.
+func (l *ledger) named(name string) bool {
+	has := func(f *file) bool { return f.Name == name }
+	return slices.ContainsFunc(l.open, has) || slices.ContainsFunc(l.done, has)
+}
+
 // add makes f open. evicted is the blob that has to be done because too many are open, or nil.
 func (l *ledger) add(f *file) (evicted *file) {
 	if len(l.open) >= l.limits.MaxOpen {
@@ -84,7 +88,6 @@ func (l *ledger) add(f *file) (evicted *file) {
 func (l *ledger) wrote(f *file, n int) {
 	f.Rows++
 	f.RawBytes += int64(n)
-	l.nextRow++
 	if last := len(l.open) - 1; l.open[last] != f {
 		i := slices.Index(l.open, f)
 		l.open = append(slices.Delete(l.open, i, i+1), f)
@@ -160,7 +163,7 @@ func (l *ledger) wantsCommit(nowMs int64) bool {
 
 // token is the state as a token.
 func (l *ledger) token(epoch int64) *Token {
-	t := &Token{Job: l.who.job, Run: l.who.run, Sink: l.who.sink, Task: l.who.task, Epoch: epoch, NextRow: l.nextRow}
+	t := &Token{Job: l.who.job, Run: l.who.run, Sink: l.who.sink, Task: l.who.task, Epoch: epoch}
 	for _, f := range slices.Concat(l.done, l.open) {
 		t.Blobs = append(t.Blobs, f.Blob)
 	}

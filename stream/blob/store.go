@@ -64,8 +64,9 @@ type Store interface {
 	List(ctx context.Context, prefix string, visit func(Entry) error) error
 	// Delete removes a visible blob; ErrNotFound if there is none.
 	Delete(ctx context.Context, name string) error
-	// Uncommitted lists the staged blocks of name, ours and others', in no order. None is no error.
-	Uncommitted(ctx context.Context, name string) ([]StagedBlock, error)
+	// Uncommitted lists the ids of the staged blocks of name, ours and others', in no order: 20 bytes for a BlockID, any
+	// other length for other programs'. None is no error.
+	Uncommitted(ctx context.Context, name string) ([]string, error)
 	// String says where the store is, without secrets.
 	String() string
 }
@@ -83,11 +84,5 @@ type Props struct {
 // Entry is one blob of a listing.
 type Entry struct {
 	Name      string
-	SizeBytes int64
-}
-
-// StagedBlock is a block that is staged and not committed. ID is as staged, so a foreign one may have any length.
-type StagedBlock struct {
-	ID        string
 	SizeBytes int64
 }

@@ -21,7 +21,6 @@ var tokenMagic = [3]byte{'S', 'B', 'T'}
 type Token struct {
 	Job, Run, Sink, Task string
 	Epoch                int64  // of the Prepare; for people, nothing depends on it
-	NextRow              int64  // rows that the task wrote to this sink so far: the number of its next row
 	Blobs                []Blob // done ones, then open ones from the least to the most recently written
 }
 
@@ -75,7 +74,6 @@ func (t *Token) AppendTo(dst []byte) []byte {
 		dst = appendString(dst, s)
 	}
 	dst = binary.AppendVarint(dst, t.Epoch)
-	dst = binary.AppendUvarint(dst, uint64(t.NextRow))
 	dst = binary.AppendUvarint(dst, uint64(len(t.Blobs)))
 	for i := range t.Blobs {
 		dst = t.Blobs[i].appendTo(dst)
@@ -126,7 +124,6 @@ func ParseToken(data []byte) (*Token, error) {
 	r := &tokenReader{rest: data[len(tokenMagic)+1:]}
 	t := &Token{Job: r.string("job"), Run: r.string("run"), Sink: r.string("sink"), Task: r.string("task")}
 	t.Epoch = r.varint("epoch")
-	t.NextRow = r.count("next row", math.MaxInt64)
 	n := r.count("number of blobs", maxTokenBlobs)
 	for range n {
 		if r.err != nil {

@@ -93,8 +93,8 @@ func (w *writer) verify(ctx context.Context, b *Blob) (foreign int, err error) {
 		return 0, err
 	}
 	have := make(map[string]bool, len(staged))
-	for _, s := range staged {
-		have[s.ID] = true
+	for _, id := range staged {
+		have[id] = true
 	}
 	missing := 0
 	for _, id := range b.BlockIDs() {
@@ -116,12 +116,12 @@ func (w *writer) verify(ctx context.Context, b *Blob) (foreign int, err error) {
 	return 0, err
 }
 
-func (w *writer) staged(ctx context.Context, name string) (blocks []StagedBlock, err error) {
+func (w *writer) staged(ctx context.Context, name string) (ids []string, err error) {
 	err = w.sink.calls().repeat(ctx, func(ctx context.Context) (err error) {
-		blocks, err = w.sink.store.Uncommitted(ctx, name)
+		ids, err = w.sink.store.Uncommitted(ctx, name)
 		return err
 	})
-	return blocks, err
+	return ids, err
 }
 
 func (w *writer) props(ctx context.Context, name string) (p Props, err error) {
@@ -174,7 +174,7 @@ func (w *writer) Write(ctx context.Context, r stream.SinkRecord) error {
 
 // create opens the blob whose first row is r.
 func (w *writer) create(ctx context.Context, r stream.SinkRecord, schema *Schema) (*file, error) {
-	number := w.ledger.nextRow
+	number := r.RowSequence
 	if w.sink.cfg.Number != nil {
 		number = w.sink.cfg.Number(r)
 	}
@@ -185,6 +185,12 @@ func (w *writer) create(ctx context.Context, r stream.SinkRecord, schema *Schema
 		Sync:     w.sink.nonce(),
 		OpenedMs: w.nowMs,
 	}}
+	if w.ledger.named(f.Name) {
+		err := fmt.Errorf("two blobs at once would be named %s: rows need numbers that differ (SinkRecord.RowSequence, or "+
+			"Config.Number), the newest has %d", f.Name, number)
+		w.uploads.fail(err)
+		return nil, err
+	}
 	f.header = appendHeader(nil, schema.text, f.Codec, f.Sync)
 	if evicted := w.ledger.add(f); evicted != nil {
 		if err := w.finish(ctx, evicted); err != nil {
@@ -264,7 +270,7 @@ func (w *writer) settleName(ctx context.Context, f *file) error {
 		if err != nil {
 			return err
 		}
-		if len(staged) <= maxForeignUncommitted && (len(staged) == 0 || len(staged[0].ID) == blockIDBytes) {
+		if len(staged) <= maxForeignUncommitted && (len(staged) == 0 || len(staged[0]) == blockIDBytes) {
 			f.Name, f.probed = name, true
 			return nil
 		}
@@ -299,7 +305,8 @@ func (w *writer) Prepare(ctx context.Context, epoch int64) ([]byte, error) {
 	}
 	w.ledger.sealDue(w.nowMs)
 	t := w.ledger.token(epoch)
-	if len(t.Blobs) == 0 && t.NextRow == 0 {
+	if len(t.Blobs) == 0 {
+		w.ledger.returned()
 		return nil, nil
 	}
 	token := t.AppendTo(nil)

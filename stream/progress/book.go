@@ -173,3 +173,6 @@ func (b *Book) evaluate() (changed bool) {
 	b.state = s
 	return changed
 }
+
+// Expected is the number of upstream tasks, 0 until known.
+func (b *Book) Expected() int { return b.expected }

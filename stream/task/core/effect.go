@@ -41,7 +41,8 @@ type Produce struct {
 	Records []OutRecord
 }
 
-// OutRecord is one record to produce. Partition is decided. The bytes may be kept.
+// OutRecord is one record to produce. Partition is decided. The bytes may be kept. A TimestampMs of -1 leaves the time to
+// the driver's clock.
 type OutRecord struct {
 	Topic       string
 	Partition   int
@@ -127,7 +128,8 @@ type CommitSinks struct {
 
 // DropEverything is the one way back. The driver aborts the open transaction if it can, closes the client, all writers,
 // stores and fetches of all tasks, then makes a new client with InitProducerId, waiting AfterMs first. Answered by
-// Dropped. Effects that follow belong to the new life.
+// Dropped. Effects that follow belong to the new life; answers to Restore and OpenSinks of the old life must not be
+// delivered any more.
 type DropEverything struct {
 	Epoch   int64 // of the life that begins
 	AfterMs int64

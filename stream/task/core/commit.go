@@ -302,7 +302,7 @@ func (w *Worker) fail(reason error) {
 	}
 	backoff := int64(0)
 	if w.aborts > 1 {
-		backoff = min(maxBackoffMs, 50<<min(w.aborts, 10))
+		backoff = min(maxBackoffMs, int64(50)<<min(w.aborts, 10))
 	}
 	w.drop(backoff, reason)
 }

@@ -26,8 +26,13 @@ type Config struct {
 	// GROUP_MAX_SIZE_REACHED. 0 means 10000.
 	MaxPendingMembers int
 	// MaxGroupBytes bounds the subscriptions and ids of one group's members together, and its assignments together;
-	// more is GROUP_MAX_SIZE_REACHED for a join and POLICY_VIOLATION for a sync. 0 means 16 MiB.
+	// more is GROUP_MAX_SIZE_REACHED for a join and POLICY_VIOLATION for a sync. Four times as much is the most that one
+	// answer of DescribeGroups or OffsetFetch holds; more is POLICY_VIOLATION. 0 means 16 MiB.
 	MaxGroupBytes int
+	// MaxStateBytes bounds what all groups together take in memory, about: members, assignments, offsets. Above it
+	// nothing may grow: GROUP_MAX_SIZE_REACHED for a join, POLICY_VIOLATION for a sync, INVALID_COMMIT_OFFSET_SIZE for a
+	// commit. 0 means 512 MiB.
+	MaxStateBytes int64
 	// MaxOffsetsPerGroup bounds the partitions for which one group keeps an offset, committed or pending; one more is
 	// INVALID_COMMIT_OFFSET_SIZE. 0 means 100000.
 	MaxOffsetsPerGroup int
@@ -55,6 +60,7 @@ func (c Config) Validate() error {
 	positive("MaxGroupSize", int64(c.MaxGroupSize))
 	positive("MaxPendingMembers", int64(c.MaxPendingMembers))
 	positive("MaxGroupBytes", int64(c.MaxGroupBytes))
+	positive("MaxStateBytes", c.MaxStateBytes)
 	positive("MaxOffsetsPerGroup", int64(c.MaxOffsetsPerGroup))
 	positive("MaxOffsetMetadataChars", int64(c.MaxOffsetMetadataChars))
 	positive("OffsetsRetentionMs", c.OffsetsRetentionMs)
@@ -75,6 +81,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.MaxGroupSize, 10_000)
 	orDefault(&c.MaxPendingMembers, 10_000)
 	orDefault(&c.MaxGroupBytes, 16<<20)
+	orDefault(&c.MaxStateBytes, 512<<20)
 	orDefault(&c.MaxOffsetsPerGroup, 100_000)
 	orDefault(&c.MaxOffsetMetadataChars, 4096)
 	orDefault(&c.OffsetsRetentionMs, 7*24*3600*1000)

@@ -1,70 +1,143 @@
 package group
 
-import "github.com/twmb/franz-go/pkg/kmsg"
+import (
+	"github.com/tidwall/btree"
+	"github.com/twmb/franz-go/pkg/kerr"
+)
 
 // Groups is every group of the broker. It has no clock and no locks: one caller at a time, time comes with Context.
 // Requests must own their strings (kmsg's ReadFrom, not UnsafeReadFrom); byte slices are copied when they are kept.
 // Responses share byte slices with the state and must not be written to; the state never writes to them either.
-type Groups struct{ cfg Config }
+type Groups struct {
+	cfg     Config
+	groups  btree.Map[string, *group]
+	byTopic map[string]*btree.Map[string, *group]
+	pending map[int64]*btree.BTreeG[pendingKey] // by producer id
+	// commits counts offset records: it is the decision order of commits, plain and transactional.
+	commits uint64
+	sum     uint64 // sum of the hashes of all durable items
+	// sizeBytes is about what the state takes in memory, the volatile part included.
+	sizeBytes int64
 
-// New returns a coordinator without groups.
-func New(cfg Config) *Groups { return &Groups{cfg: cfg.withDefaults()} }
-
-// JoinGroup answers a JoinGroup request, v0 to 9, at once or when the join phase ends.
-func (gs *Groups) JoinGroup(ctx Context, req *kmsg.JoinGroupRequest) {}
-
-// SyncGroup answers a SyncGroup request, v0 to 5, at once or when the leader's assignment is recorded.
-func (gs *Groups) SyncGroup(ctx Context, req *kmsg.SyncGroupRequest) {}
-
-// Heartbeat answers a Heartbeat request, v0 to 4.
-func (gs *Groups) Heartbeat(ctx Context, req *kmsg.HeartbeatRequest) {}
-
-// LeaveGroup answers a LeaveGroup request, v0 to 5.
-func (gs *Groups) LeaveGroup(ctx Context, req *kmsg.LeaveGroupRequest) {}
-
-// OffsetCommit answers an OffsetCommit request, v2 to 10.
-func (gs *Groups) OffsetCommit(ctx Context, req *kmsg.OffsetCommitRequest) {}
-
-// OffsetFetch answers an OffsetFetch request, v1 to 10.
-func (gs *Groups) OffsetFetch(ctx Context, req *kmsg.OffsetFetchRequest) {}
-
-// DescribeGroups answers a DescribeGroups request, v0 to 6.
-func (gs *Groups) DescribeGroups(ctx Context, req *kmsg.DescribeGroupsRequest) {}
-
-// ListGroups answers a ListGroups request, v0 to 5.
-func (gs *Groups) ListGroups(ctx Context, req *kmsg.ListGroupsRequest) {}
-
-// TxnOffsetCommit makes offsets pending for producerID, v0 to 5. The caller has checked the transactional id, the
-// producer's epoch and that the group is part of the transaction; it sends the response.
-func (gs *Groups) TxnOffsetCommit(ctx Context, producerID int64, req *kmsg.TxnOffsetCommitRequest) *kmsg.TxnOffsetCommitResponse {
-	return nil
+	started   bool // sessions and deadlines run
+	timers    timers
+	sweep     sweep
+	recordBuf []byte
+	hashBuf   []byte
 }
 
+// New returns a coordinator without groups.
+func New(cfg Config) *Groups {
+	return &Groups{
+		cfg:     cfg.withDefaults(),
+		byTopic: map[string]*btree.Map[string, *group]{},
+		pending: map[int64]*btree.BTreeG[pendingKey]{},
+	}
+}
+
+// start begins the volatile life of what was restored or replayed: every member has a full session timeout, a
+// rebalance that was under way starts over with its members' full timeouts.
+func (gs *Groups) start(ctx Context) {
+	if gs.started {
+		return
+	}
+	gs.started = true
+	gs.groups.Scan(func(_ string, g *group) bool {
+		gs.resume(ctx, g)
+		return true
+	})
+	gs.sweep = sweep{timer: timer{kind: timerSweep}, partition: -1}
+	gs.timers.set(&gs.sweep.timer, ctx.EngineMs()+gs.cfg.OffsetsCheckMs)
+}
+
+func (gs *Groups) resume(ctx Context, g *group) {
+	l := &g.live
+	l.phase, l.protocolType, l.leader = g.saved.phase, g.saved.protocolType, g.saved.leader
+	g.saved.members.Scan(func(_ string, s *savedMember) bool {
+		m := &member{info: s.info}
+		gs.insert(g, m)
+		gs.touch(ctx, m)
+		if l.phase == phaseCompleting {
+			m.unsynced = true
+			l.unsynced++
+		}
+		return true
+	})
+	if l.phase == phasePreparing || l.phase == phaseCompleting {
+		gs.timers.set(&l.timer, ctx.EngineMs()+g.rebalanceTimeoutMs())
+	}
+}
+
+// maxNameBytes bounds group, instance and protocol type names: it is what a string of the older protocol can hold.
+const maxNameBytes = 32767
+
+// open returns a group, making it if need be. A group that stays without members and without anything durable must
+// be given back to forget.
+func (gs *Groups) open(name string) (*group, int16) {
+	if g, ok := gs.groups.Get(name); ok {
+		return g, 0
+	}
+	if len(name) > maxNameBytes {
+		return nil, kerr.InvalidGroupID.Code
+	}
+	if gs.groups.Len() >= gs.cfg.MaxGroups {
+		return nil, kerr.PolicyViolation.Code
+	}
+	return gs.make(name), 0
+}
+
+// forget drops a group that nothing needs.
+func (gs *Groups) forget(g *group) {
+	if g.saved.exists || g.live.phase != phaseEmpty || g.live.members.Len() > 0 || g.live.pending.Len() > 0 {
+		return
+	}
+	gs.timers.stop(&g.live.timer)
+	gs.groups.Delete(g.name)
+}
+
+// maxTimersPerTick bounds one Tick, which becomes one unit of the journal.
+const maxTimersPerTick = 256
+
 // Tick does what is due at ctx.EngineMs, a bounded amount of it; NextTimer tells whether more is due.
-func (gs *Groups) Tick(ctx Context) {}
+func (gs *Groups) Tick(ctx Context) {
+	gs.start(ctx)
+	nowMs, last := ctx.EngineMs(), gs.timers.order
+	for range maxTimersPerTick {
+		t := gs.timers.first()
+		// What this very tick has set waits for the next one, else a timeout of 0 would never let it end.
+		if t == nil || t.atMs > nowMs || t.order > last {
+			return
+		}
+		gs.timers.stop(t)
+		switch t.kind {
+		case timerSession:
+			gs.expireMember(ctx, t.group, t.member)
+		case timerPending:
+			gs.expirePending(ctx, t.group, t.id)
+		case timerPhase:
+			gs.endPhase(ctx, t.group)
+		case timerSweep:
+			gs.sweepOffsets(ctx)
+		}
+	}
+}
 
-// NextTimer returns when Tick has something to do next, in engine milliseconds; ok is false if never.
-func (gs *Groups) NextTimer() (engineMs int64, ok bool) { return 0, false }
-
-// Apply applies one durable record, decided now or replayed. An error means the record is damaged or does not fit
-// the state; the state is unchanged then.
-func (gs *Groups) Apply(kind uint8, payload []byte) error { return nil }
-
-// ApplyTxnEnd ends producerID's transaction: its pending offsets become committed, where nothing newer was committed
-// meanwhile, or are dropped. It is part of the machine's own transaction record, replayed or new.
-func (gs *Groups) ApplyTxnEnd(producerID int64, commit bool) {}
-
-// ApplyTopicDeleted drops all offsets of a topic, committed and pending. It is part of the machine's own record.
-func (gs *Groups) ApplyTopicDeleted(name string) {}
+// NextTimer returns when Tick has something to do next, in engine milliseconds; ok is false if never. After Restore
+// or replay it is 0, so that a first Tick starts the members' sessions.
+func (gs *Groups) NextTimer() (engineMs int64, ok bool) {
+	if !gs.started {
+		return 0, gs.groups.Len() > 0
+	}
+	if t := gs.timers.first(); t != nil {
+		return t.atMs, true
+	}
+	return 0, false
+}
 
 // HasPending tells whether producerID has offsets that wait for the end of its transaction.
-func (gs *Groups) HasPending(producerID int64) bool { return false }
-
-// AppendSnapshot appends the durable state.
-func (gs *Groups) AppendSnapshot(dst []byte) []byte { return dst }
-
-// Restore replaces the state by that of a snapshot. After an error the state is unchanged.
-func (gs *Groups) Restore(data []byte) error { return nil }
+func (gs *Groups) HasPending(producerID int64) bool { return gs.pending[producerID] != nil }
 
 // Hash is a hash of the durable state's content: equal states have equal hashes, however they came about.
-func (gs *Groups) Hash() uint64 { return 0 }
+func (gs *Groups) Hash() uint64 {
+	return fold(gs.sum^0x9e3779b97f4a7c15, gs.commits^0xd6e8feb86659fd93)
+}

@@ -1,0 +1,130 @@
+package group
+
+import (
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// OffsetFetch answers an OffsetFetch request, v1 to 10.
+func (gs *Groups) OffsetFetch(ctx Context, req *kmsg.OffsetFetchRequest) {
+	gs.start(ctx)
+	resp := kmsg.NewPtrOffsetFetchResponse()
+	resp.Version = req.Version
+	f := &offsetFetch{ctx: ctx, stable: req.Version >= 7 && req.RequireStable, byID: req.Version >= 10,
+		budgetBytes: maxAnswerGroups * gs.cfg.MaxGroupBytes}
+	if req.Version >= 8 {
+		for _, q := range req.Groups {
+			resp.Groups = append(resp.Groups, gs.fetchGroup(f, q.Group, q.Topics, q.Topics == nil))
+		}
+		ctx.Reply(ctx.OpID(), resp)
+		return
+	}
+	topics := make([]kmsg.OffsetFetchRequestGroupTopic, 0, len(req.Topics))
+	for _, t := range req.Topics {
+		topics = append(topics, kmsg.OffsetFetchRequestGroupTopic{Topic: t.Topic, Partitions: t.Partitions})
+	}
+	answer := gs.fetchGroup(f, req.Group, topics, req.Topics == nil && req.Version >= 2)
+	resp.ErrorCode = answer.ErrorCode
+	for _, t := range answer.Topics {
+		out := kmsg.OffsetFetchResponseTopic{Topic: t.Topic}
+		for _, p := range t.Partitions {
+			out.Partitions = append(out.Partitions, kmsg.OffsetFetchResponseTopicPartition{Partition: p.Partition,
+				Offset: p.Offset, LeaderEpoch: p.LeaderEpoch, Metadata: p.Metadata, ErrorCode: p.ErrorCode})
+		}
+		resp.Topics = append(resp.Topics, out)
+	}
+	ctx.Reply(ctx.OpID(), resp)
+}
+
+// maxAnswerGroups bounds an answer, in full groups (MaxGroupBytes): a short request that names one thing a thousand
+// times must not get a thousand copies.
+const maxAnswerGroups = 4
+
+// offsetFetch is how one request wants its answers.
+type offsetFetch struct {
+	ctx    Context
+	stable bool // partitions with pending offsets are an error (KIP-447)
+	byID   bool
+	// budgetBytes is how much the answer may still grow.
+	budgetBytes int
+}
+
+func (gs *Groups) fetchGroup(f *offsetFetch, name string, topics []kmsg.OffsetFetchRequestGroupTopic, all bool) kmsg.OffsetFetchResponseGroup {
+	resp := kmsg.OffsetFetchResponseGroup{Group: name}
+	g, _ := gs.groups.Get(name)
+	switch {
+	case !all:
+		for _, t := range topics {
+			resp.Topics = append(resp.Topics, f.topic(g, t))
+		}
+	case g != nil:
+		g.saved.topics.Scan(func(_ string, t *topicOffsets) bool {
+			if out := f.wholeTopic(t); len(out.Partitions) > 0 {
+				resp.Topics = append(resp.Topics, out)
+			}
+			return f.budgetBytes >= 0
+		})
+	}
+	if f.budgetBytes < 0 {
+		resp.ErrorCode, resp.Topics = kerr.PolicyViolation.Code, nil
+	}
+	return resp
+}
+
+func (f *offsetFetch) topic(g *group, t kmsg.OffsetFetchRequestGroupTopic) kmsg.OffsetFetchResponseGroupTopic {
+	out := kmsg.OffsetFetchResponseGroupTopic{Topic: t.Topic, TopicID: t.TopicID}
+	name, ok := t.Topic, true
+	if f.byID {
+		name, ok = f.ctx.TopicByID(t.TopicID)
+	}
+	for _, p := range t.Partitions {
+		var e *offsetEntry
+		if ok && g != nil {
+			e = g.entry(name, p)
+		}
+		answer := f.partition(p, e)
+		if !ok {
+			answer.ErrorCode = kerr.UnknownTopicID.Code
+		}
+		out.Partitions = append(out.Partitions, answer)
+	}
+	return out
+}
+
+// wholeTopic lists a topic's offsets. A partition that has only pending ones is an error to who asks for stable
+// offsets, and is left out otherwise.
+func (f *offsetFetch) wholeTopic(t *topicOffsets) kmsg.OffsetFetchResponseGroupTopic {
+	out := kmsg.OffsetFetchResponseGroupTopic{Topic: t.name}
+	f.budgetBytes -= len(t.name) + len(t.entries)*partitionAnswerBytes
+	if f.byID {
+		id, _, ok := f.ctx.Topic(t.name)
+		if !ok {
+			return out
+		}
+		out.TopicID = id
+	}
+	for _, e := range t.entries {
+		if e.committed != nil || f.stable {
+			out.Partitions = append(out.Partitions, f.partition(e.partition, e))
+		}
+	}
+	return out
+}
+
+// partitionAnswerBytes is about what one partition takes in an answer, beside its metadata.
+const partitionAnswerBytes = 24
+
+func (f *offsetFetch) partition(partition int32, e *offsetEntry) kmsg.OffsetFetchResponseGroupTopicPartition {
+	out := kmsg.OffsetFetchResponseGroupTopicPartition{Partition: partition, Offset: -1, LeaderEpoch: -1,
+		Metadata: kmsg.StringPtr("")}
+	switch {
+	case e == nil:
+	case f.stable && len(e.pending) > 0:
+		out.ErrorCode = kerr.UnstableOffsetCommit.Code
+	case e.committed != nil:
+		out.Offset, out.LeaderEpoch = e.committed.offset, e.committed.leaderEpoch
+		out.Metadata = kmsg.StringPtr(e.committed.metadata)
+		f.budgetBytes -= len(e.committed.metadata)
+	}
+	return out
+}

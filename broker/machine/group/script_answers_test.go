@@ -1,0 +1,243 @@
+package group
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+func codeName(code int16) string {
+	if code == 0 {
+		return "ok"
+	}
+	var e *kerr.Error
+	if errors.As(kerr.ErrorForCode(code), &e) {
+		return e.Message
+	}
+	return fmt.Sprint(code)
+}
+
+func orNone(s *string) string {
+	if s == nil {
+		return "none"
+	}
+	return *s
+}
+
+// printable shows bytes that are no text by their length.
+func printable(b []byte) string {
+	if bytes.ContainsFunc(b, func(r rune) bool { return r < ' ' || r > '~' }) {
+		return fmt.Sprintf("(%d bytes)", len(b))
+	}
+	return string(b)
+}
+
+// describeResponse says what a client of the response's version reads.
+func describeResponse(t *testing.T, resp kmsg.Response) string {
+	t.Helper()
+	b := resp.AppendTo(nil)
+	read := kmsg.ResponseForKey(resp.Key())
+	read.SetVersion(resp.GetVersion())
+	if err := read.ReadFrom(b); err != nil {
+		t.Fatalf("answer does not decode: %v", err)
+	}
+	if !bytes.Equal(read.AppendTo(nil), b) {
+		t.Fatalf("answer changes when it is decoded and encoded again: %+v", resp)
+	}
+	switch r := read.(type) {
+	case *kmsg.JoinGroupResponse:
+		return describeJoin(r)
+	case *kmsg.SyncGroupResponse:
+		if r.ErrorCode != 0 {
+			return codeName(r.ErrorCode)
+		}
+		out := "ok assignment=" + printable(r.MemberAssignment)
+		if r.Version >= 5 {
+			out += " type=" + orNone(r.ProtocolType) + " protocol=" + orNone(r.Protocol)
+		}
+		return out
+	case *kmsg.HeartbeatResponse:
+		return codeName(r.ErrorCode)
+	case *kmsg.LeaveGroupResponse:
+		out := codeName(r.ErrorCode)
+		for _, m := range r.Members {
+			out += fmt.Sprintf(" %s/%s=%s", m.MemberID, orNone(m.InstanceID), codeName(m.ErrorCode))
+		}
+		return out
+	case *kmsg.OffsetCommitResponse:
+		var parts []string
+		for _, topic := range r.Topics {
+			for _, p := range topic.Partitions {
+				parts = append(parts, fmt.Sprintf("%s-%d=%s", topicName(topic.Topic, topic.TopicID), p.Partition, codeName(p.ErrorCode)))
+			}
+		}
+		return strings.Join(parts, " ")
+	case *kmsg.TxnOffsetCommitResponse:
+		var parts []string
+		for _, topic := range r.Topics {
+			for _, p := range topic.Partitions {
+				parts = append(parts, fmt.Sprintf("%s-%d=%s", topic.Topic, p.Partition, codeName(p.ErrorCode)))
+			}
+		}
+		return strings.Join(parts, " ")
+	case *kmsg.OffsetFetchResponse:
+		return describeFetch(r)
+	case *kmsg.DescribeGroupsResponse:
+		return describeGroups(r)
+	case *kmsg.ListGroupsResponse:
+		out := codeName(r.ErrorCode)
+		for _, g := range r.Groups {
+			out += fmt.Sprintf(" [%s type=%s %s %s]", g.Group, g.ProtocolType, g.GroupState, g.GroupType)
+		}
+		return out
+	}
+	t.Fatalf("no words for %T", resp)
+	return ""
+}
+
+func describeJoin(r *kmsg.JoinGroupResponse) string {
+	if r.ErrorCode != 0 {
+		return fmt.Sprintf("%s member=%s", codeName(r.ErrorCode), r.MemberID)
+	}
+	out := fmt.Sprintf("ok gen=%d protocol=%s leader=%s member=%s", r.Generation, orNone(r.Protocol), r.LeaderID, r.MemberID)
+	if r.SkipAssignment {
+		out += " skip-assignment"
+	}
+	if len(r.Members) > 0 {
+		out += " members="
+		for i, m := range r.Members {
+			if i > 0 {
+				out += ","
+			}
+			out += m.MemberID
+			if m.InstanceID != nil {
+				out += "/" + *m.InstanceID
+			}
+			out += ":" + printable(m.ProtocolMetadata)
+		}
+	}
+	return out
+}
+
+// topicName undoes topicID where the version has ids.
+func topicName(name string, id [16]byte) string {
+	if name == "" {
+		return "id:" + string(bytes.TrimRight(id[:], "\x00"))
+	}
+	return name
+}
+
+func describeFetch(r *kmsg.OffsetFetchResponse) string {
+	partition := func(topic string, p int32, offset int64, epoch int32, metadata *string, code int16) string {
+		out := fmt.Sprintf(" %s-%d=%d", topic, p, offset)
+		if epoch != -1 {
+			out += fmt.Sprintf("@%d", epoch)
+		}
+		if metadata == nil {
+			return out + "(null)"
+		}
+		if *metadata != "" {
+			out += fmt.Sprintf("(%s)", *metadata)
+		}
+		if code != 0 {
+			out += ":" + codeName(code)
+		}
+		return out
+	}
+	out := codeName(r.ErrorCode)
+	for _, topic := range r.Topics {
+		for _, p := range topic.Partitions {
+			out += partition(topic.Topic, p.Partition, p.Offset, p.LeaderEpoch, p.Metadata, p.ErrorCode)
+		}
+	}
+	for _, g := range r.Groups {
+		out += fmt.Sprintf(" [%s %s", g.Group, codeName(g.ErrorCode))
+		for _, topic := range g.Topics {
+			for _, p := range topic.Partitions {
+				out += partition(topicName(topic.Topic, topic.TopicID), p.Partition, p.Offset, p.LeaderEpoch, p.Metadata, p.ErrorCode)
+			}
+		}
+		out += "]"
+	}
+	return out
+}
+
+func describeGroups(r *kmsg.DescribeGroupsResponse) string {
+	var parts []string
+	for _, g := range r.Groups {
+		out := fmt.Sprintf("[%s %s %s type=%s protocol=%s", g.Group, codeName(g.ErrorCode), g.State, g.ProtocolType, g.Protocol)
+		if g.ErrorMessage != nil {
+			out += fmt.Sprintf(" message=%q", *g.ErrorMessage)
+		}
+		if r.Version >= 3 && g.AuthorizedOperations >= 0 {
+			out += fmt.Sprintf(" operations=%b", g.AuthorizedOperations)
+		}
+		for _, m := range g.Members {
+			out += fmt.Sprintf(" %s/%s client=%s@%s %s:%s", m.MemberID, orNone(m.InstanceID), m.ClientID, m.ClientHost,
+				printable(m.ProtocolMetadata), printable(m.MemberAssignment))
+		}
+		parts = append(parts, out+"]")
+	}
+	return strings.Join(parts, " ")
+}
+
+// describeRecord says what a journal holds.
+func describeRecord(t *testing.T, kind uint8, payload []byte) string {
+	t.Helper()
+	r := &reader{b: payload}
+	out := ""
+	switch kind {
+	case kindGeneration:
+		rec := readGeneration(r)
+		out = fmt.Sprintf("generation %s gen=%d type=%s protocol=%s leader=%s members=", rec.group, rec.generation,
+			rec.protocolType, rec.protocol, rec.leader)
+		for i, m := range rec.members {
+			if i > 0 {
+				out += ","
+			}
+			out += m.id
+		}
+	case kindAssignment:
+		rec := readAssignment(r)
+		out = fmt.Sprintf("assignment %s gen=%d", rec.group, rec.generation)
+		for _, m := range rec.members {
+			out += fmt.Sprintf(" %s:%s", m.id, printable(m.assignment))
+		}
+	case kindRebalance:
+		out = "rebalance " + r.string()
+	case kindRemoved:
+		rec := readRemoved(r)
+		out = fmt.Sprintf("removed %s %s", rec.group, strings.Join(rec.members, ","))
+	case kindReplaced:
+		rec := readReplaced(r)
+		out = fmt.Sprintf("replaced %s %s by %s", rec.group, rec.oldID, rec.member.id)
+	case kindOffsets:
+		rec := readOffsets(r)
+		out = "offsets " + rec.group
+		if rec.producerID != noProducer {
+			out += fmt.Sprintf(" pid=%d", rec.producerID)
+		}
+		for _, topic := range rec.topics {
+			for _, p := range topic.partitions {
+				out += fmt.Sprintf(" %s-%d:%d", topic.name, p.partition, p.offset)
+			}
+		}
+	case kindOffsetsRemoved:
+		rec := readOffsetsRemoved(r)
+		out = "offsets-removed " + rec.group
+		for _, topic := range rec.topics {
+			out += fmt.Sprintf(" %s-%v", topic.name, topic.partitions)
+		}
+	case kindGroupRemoved:
+		out = "group-removed " + r.string()
+	}
+	if err := r.end(); err != nil {
+		t.Fatalf("record of kind %d: %v", kind, err)
+	}
+	return out
+}

@@ -1,0 +1,178 @@
+package group
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// requests are the verbs that are answered, now or later.
+func (s *script) requests() map[string]func() {
+	return map[string]func(){
+		"join": s.joinGroup, "sync": s.syncGroup, "beat": s.heartbeat, "leave": s.leaveGroup,
+		"commit": s.offsetCommit, "txn-commit": s.txnOffsetCommit, "fetch": s.offsetFetch,
+		"describe": func() {
+			req := kmsg.NewPtrDescribeGroupsRequest()
+			req.Groups, req.IncludeAuthorizedOperations = s.flags, s.args["ops"] != ""
+			s.gs.DescribeGroups(s, wire(s, req, 6))
+		},
+		"list": func() {
+			req := kmsg.NewPtrListGroupsRequest()
+			req.StatesFilter, req.TypesFilter = s.list("states"), s.list("types")
+			s.gs.ListGroups(s, wire(s, req, 5))
+		},
+	}
+}
+
+func (s *script) group() string {
+	if name, ok := s.args["group"]; ok {
+		return name
+	}
+	return "g"
+}
+
+// joinGroup: protocols are p=NAME:METADATA,... and default to range:x.
+func (s *script) joinGroup() {
+	req := kmsg.NewPtrJoinGroupRequest()
+	req.Group, req.MemberID, req.InstanceID = s.group(), s.args["m"], s.optional("i")
+	req.SessionTimeoutMillis = int32(s.num("session", 10_000))
+	req.RebalanceTimeoutMillis = int32(s.num("rebalance", 20_000))
+	req.ProtocolType = "consumer"
+	if v, ok := s.args["type"]; ok {
+		req.ProtocolType = v
+	}
+	protocols := []string{"range:x"}
+	if _, ok := s.args["p"]; ok {
+		protocols = s.list("p")
+	}
+	for _, p := range protocols {
+		name, metadata, _ := strings.Cut(p, ":")
+		if topics, ok := strings.CutPrefix(metadata, "topics/"); ok {
+			sub := kmsg.NewConsumerMemberMetadata()
+			sub.Topics = strings.Split(topics, "/")
+			metadata = string(sub.AppendTo(nil))
+		}
+		req.Protocols = append(req.Protocols, kmsg.JoinGroupRequestProtocol{Name: name, Metadata: []byte(metadata)})
+	}
+	s.gs.JoinGroup(s, wire(s, req, 9))
+}
+
+// syncGroup: assignments are a=MEMBER:ASSIGNMENT,...
+func (s *script) syncGroup() {
+	req := kmsg.NewPtrSyncGroupRequest()
+	req.Group, req.MemberID, req.InstanceID = s.group(), s.args["m"], s.optional("i")
+	req.Generation = int32(s.num("gen", 1))
+	req.ProtocolType, req.Protocol = s.optional("type"), s.optional("p")
+	for _, a := range s.list("a") {
+		id, assignment, _ := strings.Cut(a, ":")
+		req.GroupAssignment = append(req.GroupAssignment,
+			kmsg.SyncGroupRequestGroupAssignment{MemberID: id, MemberAssignment: []byte(assignment)})
+	}
+	s.gs.SyncGroup(s, wire(s, req, 5))
+}
+
+func (s *script) heartbeat() {
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group, req.MemberID, req.InstanceID = s.group(), s.args["m"], s.optional("i")
+	req.Generation = int32(s.num("gen", 1))
+	s.gs.Heartbeat(s, wire(s, req, 4))
+}
+
+// leaveGroup: one member as m= and i=, or several as members=MEMBER/INSTANCE,...
+func (s *script) leaveGroup() {
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group, req.MemberID = s.group(), s.args["m"]
+	req.Members = []kmsg.LeaveGroupRequestMember{{MemberID: s.args["m"], InstanceID: s.optional("i")}}
+	if s.args["members"] != "" {
+		req.Members = nil
+		for _, who := range s.list("members") {
+			id, instance, static := strings.Cut(who, "/")
+			m := kmsg.LeaveGroupRequestMember{MemberID: id}
+			if static {
+				m.InstanceID = &instance
+			}
+			req.Members = append(req.Members, m)
+		}
+	}
+	s.gs.LeaveGroup(s, wire(s, req, 5))
+}
+
+// position is TOPIC-PARTITION, or TOPIC-PARTITION:OFFSET.
+type position struct {
+	topic     string
+	partition int32
+	offset    int64
+}
+
+func (s *script) positions() []position {
+	var out []position
+	for _, word := range s.flags {
+		where, at, _ := strings.Cut(word, ":")
+		topic, partition, ok := strings.Cut(where, "-")
+		p, err := strconv.ParseInt(partition, 10, 32)
+		if !ok || err != nil {
+			s.t.Fatalf("%q is no position: want TOPIC-PARTITION or TOPIC-PARTITION:OFFSET", word)
+		}
+		off, _ := strconv.ParseInt(at, 10, 64)
+		out = append(out, position{topic, int32(p), off})
+	}
+	return out
+}
+
+func (s *script) offsetCommit() {
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group, req.MemberID, req.InstanceID = s.group(), s.args["m"], s.optional("i")
+	req.Generation, req.RetentionTimeMillis = int32(s.num("gen", -1)), s.num("retention", -1)
+	for _, p := range s.positions() {
+		part := kmsg.OffsetCommitRequestTopicPartition{Partition: p.partition, Offset: p.offset,
+			LeaderEpoch: int32(s.num("epoch", -1)), Metadata: s.metadata()}
+		req.Topics = append(req.Topics, kmsg.OffsetCommitRequestTopic{Topic: p.topic, TopicID: topicID(p.topic),
+			Partitions: []kmsg.OffsetCommitRequestTopicPartition{part}})
+	}
+	s.gs.OffsetCommit(s, wire(s, req, 9))
+}
+
+// metadata is meta=TEXT, or metalen=N for a long one.
+func (s *script) metadata() *string {
+	if n := s.num("metalen", -1); n >= 0 {
+		long := strings.Repeat("é", int(n))
+		return &long
+	}
+	return s.optional("meta")
+}
+
+func (s *script) txnOffsetCommit() {
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	req.Group, req.MemberID, req.InstanceID = s.group(), s.args["m"], s.optional("i")
+	req.Generation, req.ProducerID = int32(s.num("gen", -1)), s.num("pid", 0)
+	for _, p := range s.positions() {
+		part := kmsg.TxnOffsetCommitRequestTopicPartition{Partition: p.partition, Offset: p.offset,
+			LeaderEpoch: int32(s.num("epoch", -1)), Metadata: s.metadata()}
+		req.Topics = append(req.Topics, kmsg.TxnOffsetCommitRequestTopic{Topic: p.topic,
+			Partitions: []kmsg.TxnOffsetCommitRequestTopicPartition{part}})
+	}
+	s.Reply(s.op, s.gs.TxnOffsetCommit(s, req.ProducerID, wire(s, req, 5)))
+}
+
+// offsetFetch: positions, or none for all. stable= asks for stable offsets, groups=A,B for several groups.
+func (s *script) offsetFetch() {
+	req := kmsg.NewPtrOffsetFetchRequest()
+	req.Group, req.RequireStable = s.group(), s.args["stable"] != ""
+	var topics []kmsg.OffsetFetchRequestGroupTopic
+	for _, p := range s.positions() {
+		topics = append(topics, kmsg.OffsetFetchRequestGroupTopic{Topic: p.topic, TopicID: topicID(p.topic),
+			Partitions: []int32{p.partition}})
+		req.Topics = append(req.Topics, kmsg.OffsetFetchRequestTopic{Topic: p.topic, Partitions: []int32{p.partition}})
+	}
+	names := s.list("groups")
+	if names == nil {
+		names = []string{s.group()}
+	}
+	for _, name := range names {
+		g := kmsg.NewOffsetFetchRequestGroup()
+		g.Group, g.Topics = name, topics
+		req.Groups = append(req.Groups, g)
+	}
+	s.gs.OffsetFetch(s, wire(s, req, 9))
+}

@@ -1,0 +1,199 @@
+package group
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata give as what they should give")
+
+// TestScripts runs the scripts in testdata. A line is a comment, or a command `[label:] verb [key=value]...`; the
+// lines below it, indented, are what it does: records ("log"), answers ("label answer"), and the time at which a
+// tick did something. After each command the replayed and the restored state must equal the running one.
+func TestScripts(t *testing.T) {
+	paths, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no scripts: %v", err)
+	}
+	for _, path := range paths {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := runScript(t, string(want))
+			if *rewrite {
+				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if diff := cmp.Diff(string(want), got); diff != "" {
+				t.Errorf("%s (-want +got; -rewrite accepts):\n%s", path, diff)
+			}
+		})
+	}
+}
+
+type script struct {
+	*world
+	out    strings.Builder
+	labels map[uint64]string
+	args   map[string]string
+	flags  []string // words without "="
+	quiet  int64    // the time of the last tick that was shown
+	frame  []byte   // the bytes of the request, which are gone when it has been decided
+}
+
+func runScript(t *testing.T, text string) string {
+	s := &script{}
+	s.reset(newWorld(t, Config{}))
+	for line := range strings.Lines(text) {
+		line = strings.TrimRight(line, "\n")
+		if strings.HasPrefix(line, "  ") {
+			continue
+		}
+		s.out.WriteString(line + "\n")
+		if line != "" && !strings.HasPrefix(line, "#") {
+			s.command(line)
+		}
+	}
+	return s.out.String()
+}
+
+func (s *script) reset(w *world) {
+	s.world = w
+	s.labels = map[uint64]string{}
+	w.log = func(kind uint8, payload []byte) { s.effect("log %s", describeRecord(w.t, kind, payload)) }
+	w.reply = func(op uint64, resp kmsg.Response) {
+		label, ok := s.labels[op]
+		if !ok {
+			w.t.Fatalf("operation %d is answered twice, or was never asked", op)
+		}
+		delete(s.labels, op)
+		s.effect("%s %s", label, describeResponse(w.t, resp))
+	}
+}
+
+func (s *script) effect(format string, args ...any) {
+	if s.ms != s.quiet {
+		s.quiet = s.ms
+		fmt.Fprintf(&s.out, "  at %d\n", s.ms)
+	}
+	fmt.Fprintf(&s.out, "  "+format+"\n", args...)
+}
+
+func (s *script) command(line string) {
+	s.t.Helper()
+	words := strings.Fields(line)
+	s.op++
+	label := fmt.Sprintf("#%d", s.op)
+	if l, ok := strings.CutSuffix(words[0], ":"); ok {
+		label, words = l, words[1:]
+	}
+	s.args, s.flags = map[string]string{}, nil
+	for _, word := range words[1:] {
+		if key, value, ok := strings.Cut(word, "="); ok {
+			s.args[key] = value
+		} else {
+			s.flags = append(s.flags, word)
+		}
+	}
+	s.quiet = s.ms
+	verb := words[0]
+	if run, ok := s.requests()[verb]; ok {
+		s.labels[s.op] = label
+		if v, ok := s.args["client"]; ok {
+			s.client = v
+		}
+		run()
+		clear(s.frame)
+	} else if run, ok := s.controls()[verb]; ok {
+		run()
+	} else {
+		s.t.Fatalf("unknown verb %q", verb)
+	}
+	s.check()
+}
+
+// controls are the verbs that are no requests.
+func (s *script) controls() map[string]func() {
+	return map[string]func(){
+		"config": func() {
+			s.reset(newWorld(s.t, Config{
+				InitialRebalanceDelayMs: int32(s.num("delay", 0)), MaxGroupSize: int(s.num("size", 0)),
+				MaxPendingMembers: int(s.num("pending", 0)), MaxGroups: int(s.num("groups", 0)),
+				MaxOffsetsPerGroup: int(s.num("offsets", 0)), MaxGroupBytes: int(s.num("bytes", 0)),
+				MaxStateBytes: s.num("state", 0), OffsetsRetentionMs: s.num("retention", 0),
+			}))
+			s.quiet = s.ms
+		},
+		"topic":   func() { s.topics[s.flags[0]] = int32(s.num("partitions", 2)) },
+		"wait":    func() { s.wait(s.flag64(0)) },
+		"restart": func() { s.restart(); s.labels = map[uint64]string{} },
+		"end": func() {
+			id, commit := s.num("pid", 0), s.flags[0] == "commit"
+			s.change(func(gs *Groups) { gs.ApplyTxnEnd(id, commit) })
+		},
+		"delete-topic": func() {
+			name := s.flags[0]
+			delete(s.topics, name)
+			s.change(func(gs *Groups) { gs.ApplyTopicDeleted(name) })
+		},
+		"pending": func() { s.effect("%v", s.gs.HasPending(s.num("pid", 0))) },
+	}
+}
+
+func (s *script) num(key string, def int64) int64 {
+	text, ok := s.args[key]
+	if !ok {
+		return def
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		s.t.Fatalf("%s=%s: %v", key, text, err)
+	}
+	return n
+}
+
+func (s *script) flag64(i int) int64 {
+	n, err := strconv.ParseInt(s.flags[i], 10, 64)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return n
+}
+
+func (s *script) optional(key string) *string {
+	if v, ok := s.args[key]; ok {
+		return &v
+	}
+	return nil
+}
+
+// list splits a comma separated argument.
+func (s *script) list(key string) []string {
+	if s.args[key] == "" {
+		return nil
+	}
+	return strings.Split(s.args[key], ",")
+}
+
+// wire sends a request through the bytes of its version, so that fields which the version lacks are lost.
+func wire[R kmsg.Request](s *script, req R, def int64) R {
+	s.t.Helper()
+	req.SetVersion(int16(s.num("v", def)))
+	s.frame = req.AppendTo(nil)
+	out := kmsg.RequestForKey(req.Key())
+	out.SetVersion(req.GetVersion())
+	if err := out.ReadFrom(s.frame); err != nil {
+		s.t.Fatal(err)
+	}
+	return out.(R)
+}

@@ -1,0 +1,192 @@
+package group
+
+import "encoding/binary"
+
+// snapshotVersion is the first byte of the format; docs/formats/group.md has the layout.
+const snapshotVersion = 1
+
+// AppendSnapshot appends the durable state. Equal states give equal bytes.
+func (gs *Groups) AppendSnapshot(dst []byte) []byte {
+	dst = append(dst, snapshotVersion)
+	dst = binary.AppendUvarint(dst, gs.commits)
+	count := 0
+	gs.groups.Scan(func(_ string, g *group) bool {
+		if g.saved.exists {
+			count++
+		}
+		return true
+	})
+	dst = binary.AppendUvarint(dst, uint64(count))
+	gs.groups.Scan(func(_ string, g *group) bool {
+		if g.saved.exists {
+			dst = appendGroup(dst, g)
+		}
+		return true
+	})
+	return dst
+}
+
+func appendGroup(dst []byte, g *group) []byte {
+	dst = appendString(dst, g.name)
+	dst = appendHead(dst, &g.saved)
+	dst = binary.AppendUvarint(dst, uint64(g.saved.members.Len()))
+	g.saved.members.Scan(func(_ string, m *savedMember) bool {
+		dst = appendMember(dst, m.info)
+		dst = appendBytes(dst, m.assignment)
+		return true
+	})
+	dst = binary.AppendUvarint(dst, uint64(g.saved.topics.Len()))
+	g.saved.topics.Scan(func(_ string, t *topicOffsets) bool {
+		dst = appendString(dst, t.name)
+		dst = binary.AppendUvarint(dst, uint64(len(t.entries)))
+		for _, e := range t.entries {
+			dst = appendEntry(dst, e)
+		}
+		return true
+	})
+	return dst
+}
+
+func appendEntry(dst []byte, e *offsetEntry) []byte {
+	dst = binary.AppendVarint(dst, int64(e.partition))
+	if e.committed == nil {
+		dst = append(dst, 0)
+	} else {
+		dst = appendOffset(append(dst, 1), e.committed)
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(e.pending)))
+	for _, p := range e.pending {
+		dst = binary.AppendVarint(dst, p.producerID)
+		dst = appendOffset(dst, p.offset)
+	}
+	return dst
+}
+
+// Restore replaces the state by that of a snapshot; volatile state is gone, and sessions start at the first operation
+// or tick. An error wraps ErrCorrupt, and the state is unchanged then. The data stays the caller's.
+func (gs *Groups) Restore(data []byte) error {
+	next := New(gs.cfg)
+	next.cfg = gs.cfg
+	r := &reader{b: data}
+	if v := r.byte(); v != snapshotVersion {
+		r.fail("snapshot version %d, this program reads %d", v, snapshotVersion)
+	}
+	next.commits = r.uvarint()
+	last := ""
+	for i := range r.count(minGroupBytes) {
+		name := r.string()
+		if i > 0 && name <= last {
+			r.fail("group %q after %q", name, last)
+		}
+		last = name
+		g := next.make(name)
+		next.restoreGroup(r, g)
+		if r.err != nil {
+			break
+		}
+		next.rehash(g)
+	}
+	if err := r.end(); err != nil {
+		return err
+	}
+	*gs = *next
+	return nil
+}
+
+// minGroupBytes is the least that appendGroup writes: nine lengths and numbers.
+const minGroupBytes = 9
+
+func (gs *Groups) restoreGroup(r *reader, g *group) {
+	s := &g.saved
+	s.phase = phase(r.byte())
+	s.protocolType, s.generation, s.protocol, s.leader, s.sinceMs = r.string(), r.natural(), r.string(), r.string(), r.varint()
+	last := ""
+	for i := range r.count(minMemberBytes + 1) {
+		m := &savedMember{info: r.member(), assignment: r.bytes()}
+		if i > 0 && m.info.id <= last {
+			r.fail("member %q after %q in group %q", m.info.id, last, g.name)
+		}
+		if r.err != nil {
+			return
+		}
+		last = m.info.id
+		gs.setMember(g, m)
+	}
+	if s.phase > phaseStable || (s.phase == phaseEmpty) != (s.members.Len() == 0) {
+		r.fail("group %q is in phase %d with %d members", g.name, byte(s.phase), s.members.Len())
+	}
+	last = ""
+	for i := range r.count(2) {
+		topic := r.string()
+		if i > 0 && topic <= last {
+			r.fail("topic %q after %q in group %q", topic, last, g.name)
+		}
+		last = topic
+		gs.restoreTopic(r, g, topic)
+		if r.err != nil {
+			return
+		}
+	}
+}
+
+func (gs *Groups) restoreTopic(r *reader, g *group, topic string) {
+	last := int32(-1)
+	n := r.count(3)
+	if n == 0 {
+		r.fail("topic %q of group %q has no offsets", topic, g.name)
+	}
+	for range n {
+		partition := r.natural()
+		if partition <= last {
+			r.fail("partition %d after %d of topic %q in group %q", partition, last, topic, g.name)
+		}
+		if r.err != nil {
+			return
+		}
+		last = partition
+		gs.restoreEntry(r, g, topic, partition)
+	}
+}
+
+func (gs *Groups) restoreEntry(r *reader, g *group, topic string, partition int32) {
+	var committed *offset
+	switch flag := r.byte(); flag {
+	case 0:
+	case 1:
+		committed = gs.readOffset(r, g, topic)
+	default:
+		r.fail("offset flag %d of topic %q in group %q", flag, topic, g.name)
+	}
+	n := r.count(7)
+	if n == 0 && committed == nil {
+		r.fail("partition %d of topic %q in group %q holds nothing", partition, topic, g.name)
+	}
+	if r.err != nil {
+		return
+	}
+	e := gs.makeEntry(g, topic, partition)
+	if committed != nil {
+		gs.setCommitted(g, topic, e, committed)
+	}
+	last := int64(noProducer)
+	for range n {
+		id := r.varint()
+		o := gs.readOffset(r, g, topic)
+		if id <= last {
+			r.fail("producer id %d after %d of topic %q in group %q", id, last, topic, g.name)
+		}
+		if r.err != nil {
+			return
+		}
+		last = id
+		gs.setPending(g, topic, e, id, o)
+	}
+}
+
+func (gs *Groups) readOffset(r *reader, g *group, topic string) *offset {
+	o := r.offset()
+	if o.order > gs.commits {
+		r.fail("commit %d of topic %q in group %q, the newest is %d", o.order, topic, g.name, gs.commits)
+	}
+	return o
+}

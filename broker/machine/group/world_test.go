@@ -1,0 +1,223 @@
+package group
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// world is a machine around Groups, as thin as can be: it applies records at once, keeps them as a journal, and lets
+// a second Groups follow by replay.
+type world struct {
+	t       *testing.T
+	cfg     Config
+	gs      *Groups
+	shadow  *Groups
+	wallMs  int64
+	ms      int64
+	op      uint64
+	ids     int
+	client  string
+	topics  map[string]int32
+	log     func(kind uint8, payload []byte)
+	reply   func(op uint64, resp kmsg.Response)
+	journal []entry
+}
+
+// entry is one journaled change: a record of ours, or the machine's own.
+type entry struct {
+	kind    uint8 // 0: a change of the machine
+	payload []byte
+	machine func(*Groups)
+}
+
+func newWorld(t *testing.T, cfg Config) *world {
+	return &world{t: t, cfg: cfg, gs: New(cfg), shadow: New(cfg), wallMs: 1_000_000, ms: 1000, client: "c",
+		topics: map[string]int32{}, log: func(uint8, []byte) {}, reply: func(uint64, kmsg.Response) {}}
+}
+
+func (w *world) WallMs() int64      { return w.wallMs }
+func (w *world) EngineMs() int64    { return w.ms }
+func (w *world) OpID() uint64       { return w.op }
+func (w *world) ClientID() string   { return w.client }
+func (w *world) ClientHost() string { return "10.0.0.1" }
+
+func (w *world) NewID() string {
+	w.ids++
+	return fmt.Sprintf("u%d", w.ids)
+}
+
+func (w *world) Record(kind uint8, payload []byte) {
+	w.t.Helper()
+	if kind < 64 || kind > 95 {
+		w.t.Fatalf("record kind %d is not ours", kind)
+	}
+	if err := w.gs.Apply(kind, payload); err != nil {
+		w.t.Fatalf("a decided record does not apply: %v", err)
+	}
+	w.log(kind, payload)
+	w.journaled(entry{kind: kind, payload: bytes.Clone(payload)})
+	clear(payload)
+}
+
+// change is a durable change that the machine makes by a record of its own.
+func (w *world) change(f func(*Groups)) {
+	w.t.Helper()
+	f(w.gs)
+	w.journaled(entry{machine: f})
+}
+
+func (w *world) journaled(e entry) {
+	w.t.Helper()
+	w.journal = append(w.journal, e)
+	replay(w.t, w.shadow, e)
+}
+
+func replay(t *testing.T, gs *Groups, e entry) {
+	t.Helper()
+	if e.kind == 0 {
+		e.machine(gs)
+	} else if err := gs.Apply(e.kind, e.payload); err != nil {
+		t.Fatalf("a journaled record does not replay: %v", err)
+	}
+}
+
+func (w *world) Reply(op uint64, resp kmsg.Response) { w.reply(op, resp) }
+
+func (w *world) Topic(name string) (id [16]byte, partitions int32, ok bool) {
+	partitions, ok = w.topics[name]
+	return topicID(name), partitions, ok
+}
+
+func (w *world) TopicByID(id [16]byte) (string, bool) {
+	for name := range w.topics {
+		if topicID(name) == id {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+func topicID(name string) (id [16]byte) {
+	copy(id[:], name)
+	return id
+}
+
+// wait lets ms pass, with a tick whenever one is due.
+func (w *world) wait(ms int64) {
+	w.t.Helper()
+	end := w.ms + ms
+	for ticks := 0; ; ticks++ {
+		at, ok := w.gs.NextTimer()
+		if !ok || at > end {
+			break
+		}
+		if ticks > 100_000 {
+			w.t.Fatalf("timers do not come to rest: the next is due at %d, now is %d", at, w.ms)
+		}
+		w.advance(max(at-w.ms, 0))
+		w.op++
+		w.gs.Tick(w)
+		w.check()
+	}
+	w.advance(end - w.ms)
+}
+
+func (w *world) advance(ms int64) {
+	w.ms += ms
+	w.wallMs += ms
+}
+
+// restart makes the state that a broker has after kill -9: the snapshot of an earlier time, and all since replayed.
+func (w *world) restart() {
+	w.t.Helper()
+	gs := New(w.cfg)
+	for _, e := range w.journal {
+		replay(w.t, gs, e)
+	}
+	if gs.Hash() != w.gs.Hash() {
+		w.t.Fatalf("replay of all %d changes hashes to %x, the running state to %x", len(w.journal), gs.Hash(), w.gs.Hash())
+	}
+	w.gs = New(w.cfg)
+	if err := w.gs.Restore(gs.AppendSnapshot(nil)); err != nil {
+		w.t.Fatal(err)
+	}
+	w.check()
+}
+
+// check compares running, replayed and restored state, and the sums that the running state keeps.
+func (w *world) check() {
+	w.t.Helper()
+	snapshot := w.gs.AppendSnapshot(nil)
+	restored := New(w.cfg)
+	if err := restored.Restore(snapshot); err != nil {
+		w.t.Fatalf("own snapshot: %v", err)
+	}
+	for what, gs := range map[string]*Groups{"replayed": w.shadow, "restored": restored} {
+		if gs.Hash() != w.gs.Hash() {
+			w.t.Fatalf("%s state hashes to %x, the running one to %x", what, gs.Hash(), w.gs.Hash())
+		}
+		if !bytes.Equal(gs.AppendSnapshot(nil), snapshot) {
+			w.t.Fatalf("%s state gives another snapshot than the running one", what)
+		}
+	}
+	w.checkSums()
+}
+
+// checkSums recounts what is counted incrementally.
+func (w *world) checkSums() {
+	w.t.Helper()
+	var sizeBytes int64
+	timers := 0
+	w.gs.groups.Scan(func(name string, g *group) bool {
+		l := &g.live
+		var joining, unsynced, size, offsets, pending int
+		l.members.Scan(func(id string, m *member) bool {
+			if id != m.info.id {
+				w.t.Fatalf("group %q: member %q is filed as %q", name, m.info.id, id)
+			}
+			size += m.info.sizeBytes()
+			if m.join.op != 0 {
+				joining++
+			}
+			if m.unsynced {
+				unsynced++
+			}
+			if m.timer.slot == 0 && m.join.op == 0 && m.sync.op == 0 && w.gs.started {
+				w.t.Fatalf("group %q: member %q has no session timer and nothing that waits", name, id)
+			}
+			timers += min(m.timer.slot, 1)
+			return true
+		})
+		g.saved.members.Scan(func(_ string, m *savedMember) bool { sizeBytes += m.sizeBytes(); return true })
+		g.saved.topics.Scan(func(_ string, t *topicOffsets) bool {
+			for _, e := range t.entries {
+				offsets++
+				pending += len(e.pending)
+				if e.committed != nil {
+					sizeBytes += e.committed.sizeBytes()
+				}
+				for _, p := range e.pending {
+					sizeBytes += p.sizeBytes()
+				}
+			}
+			return true
+		})
+		l.pending.Scan(func(id string, _ *timer) bool { sizeBytes += int64(overheadBytes + len(id)); timers++; return true })
+		sizeBytes += int64(size)
+		timers += min(l.timer.slot, 1)
+		if got, want := [5]int{l.joining, l.unsynced, l.sizeBytes, g.saved.offsets, g.saved.pending},
+			[5]int{joining, unsynced, size, offsets, pending}; got != want {
+			w.t.Fatalf("group %q: joining, unsynced, size, offsets, pending are counted as %v, and are %v", name, got, want)
+		}
+		return true
+	})
+	if w.gs.sizeBytes != sizeBytes {
+		w.t.Fatalf("size is counted as %d, and is %d", w.gs.sizeBytes, sizeBytes)
+	}
+	if w.gs.started && len(w.gs.timers.heap) != timers+1 {
+		w.t.Fatalf("%d timers run, of which %d belong to groups and one to the sweep", len(w.gs.timers.heap), timers)
+	}
+}

@@ -1,0 +1,449 @@
+package sequencer
+
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/strandline-io/strandline/broker/journal"
+	"github.com/strandline-io/strandline/broker/machine"
+	"github.com/strandline-io/strandline/broker/segment"
+)
+
+// Appender is what deciding needs of a journal (see journal.Journal).
+type Appender interface {
+	Append(units []journal.Unit) []journal.Placed
+	Room() bool
+	Space() (freeBytes int64, low bool)
+	Reserve(sizeBytes int64) bool
+}
+
+// Event is what can happen to the loop.
+type Event struct {
+	Ops     []*Operation // new operations, in order
+	Journal []journal.Event
+	Slow    bool // the journal is over its bound: Produce waits until its data has moved on
+}
+
+// Update is a partition's next view and the batches that it brings.
+type Update struct {
+	View    machine.View
+	Extents []segment.Extent
+}
+
+// Delivery is one mailbox's replies.
+type Delivery struct {
+	Box     Mailbox
+	Replies []machine.Reply
+}
+
+// Actions are what the driver must carry out, in the order of the fields: first publish, then deliver. Groups whose
+// units are durable together are published together.
+type Actions struct {
+	Publish []Publication
+	Deliver []Delivery
+	Release []func() // buffers that are no longer needed
+	Sealed  []uint64 // journal segments that are complete
+	// WakeAtEngineMs is when the next Tick is due; 0 is never.
+	WakeAtEngineMs int64
+	// Err ends the loop for good.
+	Err error
+}
+
+// Publication is what one group makes visible.
+type Publication struct {
+	Topics  []machine.TopicChange
+	Updates []Update
+}
+
+// Limits bound one group, so that a burst neither delays the first reply much nor needs a huge write.
+type Limits struct {
+	GroupOps   int   // default 4096
+	GroupBytes int64 // default 16 MiB
+}
+
+func (l Limits) orDefaults() Limits {
+	if l.GroupOps <= 0 {
+		l.GroupOps = 4096
+	}
+	if l.GroupBytes <= 0 {
+		l.GroupBytes = 16 << 20
+	}
+	return l
+}
+
+// Core decides. It is a reactor: Handle never blocks, starts nothing and knows no clock.
+//
+// Order is the whole point (design.md §2.1): a reply carries the sequence of the newest unit decided before it and
+// leaves only when that unit is durable, so replies wait in the group in which they were decided, also those that
+// wrote nothing themselves.
+type Core struct {
+	machine *machine.Machine
+	journal Appender
+	durable journal.EventKind
+	limits  Limits
+
+	internal opQueue // ticks and housekeeping: never held back
+	clients  opQueue
+	slow     bool
+	groups   []*group // decided, not yet released; ascending by seq
+	spare    []*group // groups to use again
+	decided  uint64   // newest sequence given to the journal
+	durably  uint64   // newest durable sequence
+	written  uint64   // newest written sequence
+	parked   map[uint64]Mailbox
+	tick     bool // a Tick is queued
+	err      error
+
+	index map[machine.PartitionID]int // scratch of submit
+}
+
+// group is what one decision round decided and holds back. Its memory, the units' included, belongs to the journal
+// until the group is written and is used again only after it is released.
+type group struct {
+	seq     uint64 // newest sequence decided in it or before it
+	out     machine.Out
+	units   []journal.Unit
+	bufs    [][]byte
+	publish Publication
+	deliver []Delivery
+	boxes   map[Mailbox]int
+	release []func()
+}
+
+// NewCore returns the loop's core over a recovered machine whose units up to lastSeq are durable.
+func NewCore(m *machine.Machine, j Appender, d journal.Durability, lastSeq uint64, limits Limits) *Core {
+	kind := journal.Synced
+	if d == journal.DurabilityWrite {
+		kind = journal.Written
+	}
+	return &Core{
+		machine: m, journal: j, durable: kind, limits: limits.orDefaults(),
+		decided: lastSeq, durably: lastSeq, written: lastSeq,
+		parked: make(map[uint64]Mailbox),
+		index:  make(map[machine.PartitionID]int),
+	}
+}
+
+// Handle takes one event, decides what can be decided, and appends what the driver must do to a.
+func (c *Core) Handle(now machine.Now, ev Event, a *Actions) {
+	if c.err != nil {
+		a.Err = c.err
+		return
+	}
+	for _, op := range ev.Ops {
+		if isInternal(op.Body) {
+			c.internal.push(op)
+		} else {
+			c.clients.push(op)
+		}
+	}
+	c.slow = ev.Slow
+	for _, e := range ev.Journal {
+		c.journalEvent(e, a)
+		if c.err != nil {
+			a.Err = c.err
+			return
+		}
+	}
+	if due, ok := c.machine.NextTimer(); ok && due <= now.EngineMs && !c.tick {
+		c.tick = true
+		c.internal.push(&Operation{Op: machine.Op{Body: &machine.Tick{}}})
+	}
+	for c.journal.Room() && c.decideGroup(now, a) {
+	}
+	if due, ok := c.machine.NextTimer(); ok {
+		a.WakeAtEngineMs = max(due, now.EngineMs+1)
+	}
+}
+
+// Idle reports that nothing is queued and nothing awaits the journal.
+func (c *Core) Idle() bool {
+	return c.internal.len() == 0 && c.clients.len() == 0 && len(c.groups) == 0
+}
+
+func (c *Core) journalEvent(e journal.Event, a *Actions) {
+	switch e.Kind {
+	case journal.Written:
+		c.written = max(c.written, e.Seq)
+		for _, g := range c.groups {
+			if g.seq <= c.written && len(g.release) > 0 {
+				a.Release = append(a.Release, g.release...)
+				clear(g.release)
+				g.release = g.release[:0]
+			}
+		}
+	case journal.Sealed:
+		a.Sealed = append(a.Sealed, e.Segment)
+	case journal.Failed:
+		c.err = fmt.Errorf("the journal cannot be written any more, the broker stops and answers nothing that is not durable: %w", e.Err)
+		return
+	}
+	if e.Kind != c.durable {
+		return
+	}
+	c.durably = max(c.durably, e.Seq)
+	n := 0
+	for n < len(c.groups) && c.groups[n].seq <= c.durably {
+		c.releaseGroup(c.groups[n], a)
+		n++
+	}
+	c.groups = append(c.groups[:0], c.groups[n:]...)
+}
+
+func (c *Core) releaseGroup(g *group, a *Actions) {
+	if len(g.publish.Topics) > 0 || len(g.publish.Updates) > 0 {
+		a.Publish = append(a.Publish, g.publish)
+	}
+	a.Deliver = append(a.Deliver, g.deliver...)
+	a.Release = append(a.Release, g.release...)
+	c.putGroup(g)
+}
+
+// putGroup keeps a group's memory for the next one. What it published and delivered belongs to the driver now.
+func (c *Core) putGroup(g *group) {
+	clear(g.boxes)
+	clear(g.release)
+	clear(g.units)
+	clear(g.bufs)
+	g.out.Reset()
+	g.publish, g.deliver = Publication{}, nil
+	g.release, g.units, g.bufs = g.release[:0], g.units[:0], g.bufs[:0]
+	c.spare = append(c.spare, g)
+}
+
+// decideGroup steps what is queued, up to the limits and the space that the journal has ready, and submits it as one
+// group. It reports whether it did anything.
+func (c *Core) decideGroup(now machine.Now, a *Actions) bool {
+	g := c.newGroup()
+	free, low := c.journal.Space()
+	room := min(c.limits.GroupBytes, free)
+	var bytes int64
+	ops := 0
+	for ops < c.limits.GroupOps {
+		op := c.next()
+		if op == nil {
+			break
+		}
+		size := op.SizeBytes + unitOverhead
+		if bytes+size > room && (ops > 0 || !low && size > free && !c.journal.Reserve(size)) {
+			break // the next group's, or waiting for the space that Reserve makes
+		}
+		c.pop()
+		ops++
+		bytes += size
+		c.step(now, op, g, low)
+	}
+	if ops == 0 {
+		c.putGroup(g)
+		return false
+	}
+	c.submit(g)
+	g.seq = c.decided
+	if g.seq <= c.durably {
+		c.releaseGroup(g, a)
+		return true
+	}
+	c.groups = append(c.groups, g)
+	return true
+}
+
+func (c *Core) newGroup() *group {
+	if n := len(c.spare); n > 0 {
+		g := c.spare[n-1]
+		c.spare = c.spare[:n-1]
+		return g
+	}
+	return &group{boxes: make(map[Mailbox]int)}
+}
+
+// unitOverhead is what an operation may add to the journal beside its own bytes: heads, records, padding.
+const unitOverhead = 4096
+
+// next is the next operation that may be decided. A held-back Produce holds back what is behind it, so that no
+// client's later request overtakes it.
+func (c *Core) next() *Operation {
+	if op := c.internal.peek(); op != nil {
+		return op
+	}
+	op := c.clients.peek()
+	if op != nil && c.slow {
+		if _, produce := op.Body.(*machine.Produce); produce {
+			return nil
+		}
+	}
+	return op
+}
+
+// pop takes what next returned.
+func (c *Core) pop() {
+	if c.internal.pop() == nil {
+		c.clients.pop()
+	}
+}
+
+// step decides one operation. Without space Produce is refused with KAFKA_STORAGE_ERROR; everything else goes on in
+// the journal's reserve (design.md §2.3).
+func (c *Core) step(now machine.Now, op *Operation, g *group, low bool) {
+	out := &g.out
+	replies := len(out.Replies)
+	op.Now = now
+	switch body := op.Body.(type) {
+	case *machine.Tick:
+		c.tick = false
+		c.machine.Step(&op.Op, out)
+	case *machine.Produce:
+		if low {
+			out.Replies = append(out.Replies, machine.Reply{ID: op.ID, Body: noSpace(body)})
+		} else {
+			c.machine.Step(&op.Op, out)
+		}
+	default:
+		c.machine.Step(&op.Op, out)
+	}
+	answered := false
+	for _, r := range out.Replies[replies:] {
+		box := op.Box
+		if r.ID == op.ID {
+			answered = true
+		} else {
+			box = c.parked[r.ID]
+			delete(c.parked, r.ID)
+		}
+		if box != nil {
+			g.reply(box, r)
+		}
+	}
+	if !answered && op.Box != nil {
+		c.parked[op.ID] = op.Box
+	}
+	if op.Written != nil {
+		// Released with the group even if nothing of it was written: the reply may still point into its bytes.
+		g.release = append(g.release, op.Written)
+	}
+}
+
+func (g *group) reply(box Mailbox, r machine.Reply) {
+	i, ok := g.boxes[box]
+	if !ok {
+		i = len(g.deliver)
+		g.boxes[box] = i
+		g.deliver = append(g.deliver, Delivery{Box: box})
+	}
+	g.deliver[i].Replies = append(g.deliver[i].Replies, r)
+}
+
+// submit hands the group's units to the journal and works out what it will make visible.
+func (c *Core) submit(g *group) {
+	if len(g.out.Topics) > 0 {
+		g.publish.Topics = append([]machine.TopicChange(nil), g.out.Topics...)
+	}
+	clear(c.index)
+	for i := range g.out.Views {
+		v := &g.out.Views[i]
+		if at, ok := c.index[v.Partition]; ok {
+			g.publish.Updates[at].View = *v
+			continue
+		}
+		c.index[v.Partition] = len(g.publish.Updates)
+		g.publish.Updates = append(g.publish.Updates, Update{View: *v})
+	}
+	if len(g.out.Units) == 0 {
+		return
+	}
+	placed := c.journal.Append(g.journalUnits())
+	for i, p := range placed {
+		pos := p.BatchPos
+		for k := range g.out.Units[i].Batches {
+			b := &g.out.Units[i].Batches[k]
+			if at, ok := c.index[b.Partition]; ok {
+				u := &g.publish.Updates[at]
+				u.Extents = append(u.Extents, segment.Extent{
+					BaseOffset: b.BaseOffset, MaxTimestamp: b.MaxTimestamp,
+					Segment: p.Segment, Pos: pos,
+					LastDelta: int32(b.LastOffset - b.BaseOffset), Len: int32(len(b.Bytes)),
+				})
+			} else {
+				panic(fmt.Sprintf("BUG: unit %d appends to partition %d without a view for it", p.Seq, b.Partition))
+			}
+			pos += int64(len(b.Bytes))
+		}
+		c.decided = p.Seq
+	}
+}
+
+// journalUnits converts the decided units without copying their bytes.
+func (g *group) journalUnits() []journal.Unit {
+	total := 0
+	for i := range g.out.Units {
+		total += len(g.out.Units[i].Batches)
+	}
+	if cap(g.bufs) < total {
+		g.bufs = make([][]byte, 0, 2*total)
+	}
+	for i := range g.out.Units {
+		u := &g.out.Units[i]
+		from := len(g.bufs)
+		for k := range u.Batches {
+			g.bufs = append(g.bufs, u.Batches[k].Bytes)
+		}
+		g.units = append(g.units, journal.Unit{Meta: u.Meta, Batches: g.bufs[from:len(g.bufs):len(g.bufs)]})
+	}
+	return g.units
+}
+
+// noSpace answers a Produce that found no room on the disk.
+func noSpace(p *machine.Produce) *machine.ProduceReply {
+	r := &machine.ProduceReply{Partitions: make([]machine.ProducePartitionReply, len(p.Partitions))}
+	for i := range r.Partitions {
+		r.Partitions[i] = machine.ProducePartitionReply{
+			Code: kerr.KafkaStorageError.Code, BaseOffset: -1, LogAppendTimeMs: -1,
+			Message: "the data folder's disk has no space left; free some, then produce again",
+		}
+	}
+	return r
+}
+
+// isInternal tells the broker's own operations from clients'.
+func isInternal(body any) bool {
+	switch body.(type) {
+	case *machine.Tick, *machine.Shelved, *machine.Incarnation:
+		return true
+	}
+	return false
+}
+
+// opQueue is a first-in first-out queue that reuses its memory. What bounds it is admission: connections read only
+// as many bytes and requests as they are granted.
+type opQueue struct {
+	ops  []*Operation
+	head int
+}
+
+func (q *opQueue) len() int { return len(q.ops) - q.head }
+
+func (q *opQueue) push(op *Operation) { q.ops = append(q.ops, op) }
+
+func (q *opQueue) peek() *Operation {
+	if q.head == len(q.ops) {
+		return nil
+	}
+	return q.ops[q.head]
+}
+
+func (q *opQueue) pop() *Operation {
+	op := q.peek()
+	if op == nil {
+		return nil
+	}
+	q.ops[q.head] = nil
+	q.head++
+	if q.head == len(q.ops) {
+		q.ops, q.head = q.ops[:0], 0
+	} else if q.head > 1024 && q.head > len(q.ops)/2 {
+		n := copy(q.ops, q.ops[q.head:])
+		clear(q.ops[n:])
+		q.ops, q.head = q.ops[:n], 0
+	}
+	return op
+}

@@ -1,6 +1,10 @@
 package machine
 
 import (
+	"errors"
+	"fmt"
+
+	"github.com/strandline-io/strandline/broker/machine/group"
 	"github.com/strandline-io/strandline/broker/machine/producer"
 	"github.com/strandline-io/strandline/broker/machine/txn"
 )
@@ -21,6 +25,24 @@ type Config struct {
 	Producer producer.Config
 	// Txn bounds transactions.
 	Txn txn.Config
+	// Group bounds consumer groups and offsets.
+	Group group.Config
+}
+
+// Validate returns all problems of c at once, or nil.
+func (c Config) Validate() error {
+	var errs []error
+	if c.NodeID < 0 {
+		errs = append(errs, fmt.Errorf("machine: NodeID is %d: give one from 1 on, or 0 for the default", c.NodeID))
+	}
+	d := c.orDefaults()
+	if d.MaxPartitionsPerTopic > maxPartitionsPerRecord {
+		errs = append(errs, fmt.Errorf("machine: MaxPartitionsPerTopic is %d, at most %d can be had", d.MaxPartitionsPerTopic, maxPartitionsPerRecord))
+	}
+	if d.DefaultPartitions > d.MaxPartitionsPerTopic {
+		errs = append(errs, fmt.Errorf("machine: DefaultPartitions %d is above MaxPartitionsPerTopic %d", d.DefaultPartitions, d.MaxPartitionsPerTopic))
+	}
+	return errors.Join(append(errs, c.Group.Validate())...)
 }
 
 // Defaults of Config.

@@ -1,0 +1,119 @@
+package machine
+
+import (
+	"slices"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// DescribeConfigs (key 32), v1 to 4: topics and this broker. v3 asks for types and documentation.
+
+func (m *Machine) describeConfigs(req *kmsg.DescribeConfigsRequest) {
+	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
+	type key struct {
+		kind kmsg.ConfigResourceType
+		name string
+	}
+	// Each resource is described once: its description is much larger than its name.
+	seen := make(map[key]bool, len(req.Resources))
+	for i := range req.Resources {
+		r := &req.Resources[i]
+		k := key{r.ResourceType, r.ResourceName}
+		if seen[k] {
+			continue
+		}
+		seen[k] = true
+		resp.Resources = append(resp.Resources, m.describeResource(req, r))
+	}
+	m.reply(resp)
+}
+
+func (m *Machine) describeResource(req *kmsg.DescribeConfigsRequest, r *kmsg.DescribeConfigsRequestResource) kmsg.DescribeConfigsResponseResource {
+	d := kmsg.NewDescribeConfigsResponseResource()
+	d.ResourceType, d.ResourceName = r.ResourceType, r.ResourceName
+	configs, why := m.configsOf(r)
+	if why != nil {
+		d.ErrorCode, d.ErrorMessage = why.code.Code, kmsg.StringPtr(why.message)
+		return d
+	}
+	for _, c := range configs {
+		if len(r.ConfigNames) > 0 && !slices.Contains(r.ConfigNames, c.Name) {
+			continue
+		}
+		if !req.IncludeSynonyms {
+			c.ConfigSynonyms = nil
+		}
+		d.Configs = append(d.Configs, c)
+	}
+	return d
+}
+
+func (m *Machine) configsOf(r *kmsg.DescribeConfigsRequestResource) ([]kmsg.DescribeConfigsResponseResourceConfig, *refusal) {
+	switch r.ResourceType {
+	case kmsg.ConfigResourceTypeTopic:
+		if !m.mayTopic(kmsg.ACLOperationDescribeConfigs, r.ResourceName) {
+			return nil, refuse(kerr.TopicAuthorizationFailed, "the client may not see the topic's configuration")
+		}
+		t := m.topics[r.ResourceName]
+		if t == nil {
+			return nil, refuse(kerr.UnknownTopicOrPartition, "there is no topic %q", r.ResourceName)
+		}
+		return topicConfigEntries(&t.Settings), nil
+	case kmsg.ConfigResourceTypeBroker:
+		if !m.mayCluster(kmsg.ACLOperationDescribeConfigs) {
+			return nil, refuse(kerr.ClusterAuthorizationFailed, "the client may not see the broker's configuration")
+		}
+		if r.ResourceName != "" && r.ResourceName != formatInt(m.cfg.NodeID) {
+			return nil, refuse(kerr.InvalidRequest, "there is no broker %q, this one is %d", r.ResourceName, m.cfg.NodeID)
+		}
+		return m.brokerConfigEntries(), nil
+	}
+	return nil, refuse(kerr.InvalidRequest, "resources of type %d have no configuration here: 2 is topics, 4 this broker", r.ResourceType)
+}
+
+func topicConfigEntries(s *Settings) []kmsg.DescribeConfigsResponseResourceConfig {
+	all := make([]kmsg.DescribeConfigsResponseResourceConfig, len(topicConfigs))
+	for i := range topicConfigs {
+		k := &topicConfigs[i]
+		value, source := s.effective(k)
+		all[i] = configEntry(k.name, value, source, k.kind)
+		if source != kmsg.ConfigSourceDefaultConfig {
+			all[i].ConfigSynonyms = append(all[i].ConfigSynonyms, synonym(k.name, k.standard, kmsg.ConfigSourceDefaultConfig))
+		}
+	}
+	return all
+}
+
+func (m *Machine) brokerConfigEntries() []kmsg.DescribeConfigsResponseResourceConfig {
+	fixed := func(name, value string, kind kmsg.ConfigType) kmsg.DescribeConfigsResponseResourceConfig {
+		c := configEntry(name, value, kmsg.ConfigSourceStaticBrokerConfig, kind)
+		c.ReadOnly = true
+		return c
+	}
+	return []kmsg.DescribeConfigsResponseResourceConfig{
+		fixed("auto.create.topics.enable", strconv.FormatBool(!m.cfg.NoAutoCreate), kmsg.ConfigTypeBoolean),
+		fixed("broker.id", formatInt(m.cfg.NodeID), kmsg.ConfigTypeInt),
+		fixed("default.replication.factor", "1", kmsg.ConfigTypeInt),
+		fixed("message.max.bytes", formatInt(DefaultSettings().MaxMessageBytes), kmsg.ConfigTypeInt),
+		fixed("min.insync.replicas", "1", kmsg.ConfigTypeInt),
+		fixed("node.id", formatInt(m.cfg.NodeID), kmsg.ConfigTypeInt),
+		fixed("num.partitions", formatInt(m.cfg.DefaultPartitions), kmsg.ConfigTypeInt),
+		fixed("transaction.max.timeout.ms", formatInt(m.txns.MaxTimeoutMs()), kmsg.ConfigTypeInt),
+	}
+}
+
+func configEntry(name, value string, source kmsg.ConfigSource, kind kmsg.ConfigType) kmsg.DescribeConfigsResponseResourceConfig {
+	c := kmsg.NewDescribeConfigsResponseResourceConfig()
+	c.Name, c.Value, c.Source, c.ConfigType = name, kmsg.StringPtr(value), source, kind
+	c.IsDefault = source == kmsg.ConfigSourceDefaultConfig
+	c.ConfigSynonyms = []kmsg.DescribeConfigsResponseResourceConfigConfigSynonym{synonym(name, value, source)}
+	return c
+}
+
+func synonym(name, value string, source kmsg.ConfigSource) kmsg.DescribeConfigsResponseResourceConfigConfigSynonym {
+	s := kmsg.NewDescribeConfigsResponseResourceConfigConfigSynonym()
+	s.Name, s.Value, s.Source = name, kmsg.StringPtr(value), source
+	return s
+}

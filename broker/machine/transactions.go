@@ -1,0 +1,130 @@
+package machine
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/strandline-io/strandline/broker/machine/producer"
+	"github.com/strandline-io/strandline/broker/machine/txn"
+	"github.com/strandline-io/strandline/broker/record"
+)
+
+// joinOrVerify lets a partition or group into the producer's transaction: implicitly for transaction version 2, for
+// older clients only if it is in already.
+func (m *Machine) joinOrVerify(r txn.AddRequest, implicit bool) *txn.Refusal {
+	if !implicit {
+		return m.txns.Verify(r)
+	}
+	add, refusal := m.txns.Add(r)
+	if refusal == nil && add != nil {
+		m.record(kindTxnAdd, appendAdd(m.beginRecord(), add))
+	}
+	return refusal
+}
+
+// participantError translates the coordinator's refusal for those who hear it from a partition or a group
+// (kafka-eos.md A.7): PRODUCER_FENCED is the coordinator's own word, TRANSACTION_ABORTABLE is for clients that know it.
+func participantError(code *kerr.Error, knowsAbortable bool) *kerr.Error {
+	switch {
+	case code == kerr.ProducerFenced:
+		return kerr.InvalidProducerEpoch
+	case code == kerr.TransactionAbortable && !knowsAbortable:
+		return kerr.InvalidTxnState
+	}
+	return code
+}
+
+// coordinatorError translates a refusal for clients from before PRODUCER_FENCED existed (kafka-eos.md B.3).
+func coordinatorError(r *txn.Refusal, version, fencedSince int16) int16 {
+	if r.Code == kerr.ProducerFenced && version < fencedSince {
+		return kerr.InvalidProducerEpoch.Code
+	}
+	return r.Code.Code
+}
+
+func staleEpoch(got, current int16) string {
+	return fmt.Sprintf("producer epoch %d is behind the current %d: a newer producer has taken over", got, current)
+}
+
+// endTransaction makes a transaction's end part of the unit: a marker in every partition that still exists, and the
+// coordinator's record, which also settles the offsets. All of it becomes durable together or not at all.
+func (m *Machine) endTransaction(e *txn.Ending) {
+	buf := make([]byte, 0, len(e.Partitions)*record.MarkerSize)
+	for _, id := range e.Partitions {
+		if p := m.partitions[PartitionID(id)]; p != nil {
+			buf = m.appendMarker(buf, p, e)
+		}
+	}
+	m.record(kindTxnEnd, appendEnd(m.beginRecord(), &e.Record))
+}
+
+// appendMarker writes one partition's marker behind buf. A partition where the producer id was seen with a higher
+// epoch gets none: nothing of this transaction can be open there (kafka-eos.md I.2, last row).
+func (m *Machine) appendMarker(buf []byte, p *partition, e *txn.Ending) []byte {
+	marker := producer.Marker{
+		ProducerID: e.ProducerID, Epoch: e.Epoch, CoordinatorEpoch: m.LeaderEpoch(), Commit: e.Record.Commit, BumpsEpoch: e.Bumped,
+	}
+	if code, detail := p.producers.CheckMarker(marker); code != 0 {
+		if p.producers.Open(e.ProducerID) {
+			panic(fmt.Sprintf("BUG: the transaction of producer %d cannot end in partition %d: %s", e.ProducerID, p.id, detail))
+		}
+		return buf
+	}
+	if !p.producers.Known(e.ProducerID) {
+		m.makeRoom()
+	}
+	start := len(buf)
+	buf = record.AppendMarker(buf, p.end, m.LeaderEpoch(), record.Marker{
+		ProducerID: e.ProducerID, ProducerEpoch: e.Epoch, CoordinatorEpoch: m.LeaderEpoch(),
+		Commit: e.Record.Commit, TimestampMs: m.step.op.Now.WallMs,
+	})
+	bytes := buf[start:len(buf):len(buf)]
+	h, err := record.ParseHeader(bytes)
+	if err != nil {
+		panic("BUG: a marker has no header: " + err.Error())
+	}
+	payload := binary.AppendUvarint(m.beginRecord(), uint64(p.id))
+	payload = append(payload, flags(e.Record.Commit, e.Bumped))
+	if err := m.applyMarker(p, h, e.Record.Commit, e.Bumped); err != nil {
+		panic("BUG: a marker cannot be applied: " + err.Error())
+	}
+	m.recordBatch(kindMarker, payload, Batch{
+		Partition: p.id, BaseOffset: h.BaseOffset, LastOffset: h.BaseOffset, MaxTimestamp: h.MaxTimestamp, Bytes: bytes,
+	})
+	m.show(p)
+	return buf
+}
+
+// Bounds of one Tick, which becomes one unit; what is left comes with the next.
+const (
+	maxTimeoutsPerTick = 100
+	maxExpiriesPerTick = 1000
+)
+
+func (m *Machine) tick() {
+	now := m.step.op.Now.EngineMs
+	for range maxTimeoutsPerTick {
+		ending, due := m.txns.TimedOut(now, m.newProducerID)
+		if !due {
+			break
+		}
+		m.endTransaction(&ending)
+	}
+	for range maxExpiriesPerTick {
+		e, due := m.txns.Expired(now)
+		if !due {
+			break
+		}
+		m.record(kindTxnExpire, appendString(m.beginRecord(), e.ID))
+	}
+	for range maxExpiriesPerTick {
+		if at, ok := m.producers.NextExpiry(); !ok || at > now {
+			break
+		}
+		n, _ := m.producers.Oldest()
+		m.forgetProducer(n)
+	}
+	m.groups.Tick((*groupContext)(m))
+}

@@ -1,0 +1,289 @@
+package txn
+
+import (
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+)
+
+// InitRequest asks for a producer id and epoch under a transactional id. A client that already had some names them
+// (KIP-360), else both are None.
+type InitRequest struct {
+	Producer
+	TimeoutMs int32
+}
+
+// InitPlan is what an InitRequest leads to, in this order.
+type InitPlan struct {
+	Forget *Expire // another id that makes room
+	Abort  *Ending // the transaction that the id's former producer left open
+	Init   Init    // also the answer
+}
+
+// Init decides about InitProducerId (kafka-eos.md B.3) for an id that is not null. newID is called when a producer id
+// is needed. Over an open transaction the answer is final where Apache Kafka asks to come back: the abort and a second
+// bump are one plan, so that the former producer's EndTxn is neither current nor a retry.
+func (c *Coordinator) Init(r InitRequest, newID func() int64) (InitPlan, *Refusal) {
+	given := r.ProducerID != None
+	switch {
+	case given != (r.Epoch != None):
+		return InitPlan{}, refuse(kerr.InvalidRequest, "producer id or epoch alone", r.ProducerID, int64(r.Epoch))
+	case r.ID == "":
+		return InitPlan{}, refuse(kerr.InvalidRequest, "length of the transactional id", 0, 1)
+	case r.TimeoutMs <= 0 || r.TimeoutMs > c.cfg.MaxTimeoutMs:
+		return InitPlan{}, refuse(kerr.InvalidTransactionTimeout, "transaction timeout in ms", int64(r.TimeoutMs), int64(c.cfg.MaxTimeoutMs))
+	}
+	t := c.byID[r.ID]
+	if t == nil {
+		return c.initNew(r, newID)
+	}
+	if given {
+		if refusal := t.checkGiven(r.Producer); refusal != nil {
+			return InitPlan{}, refusal
+		}
+	}
+	if code := rules[t.State].add; code != nil {
+		return InitPlan{}, refuse(code, "transaction state", int64(t.State), int64(Empty))
+	}
+	var plan InitPlan
+	e := t.Entry
+	if e.State == Ongoing {
+		// A new producer takes over, or the owner gives up what it began. The abort leaves the entry as a timeout would.
+		ending := t.end(false, true, true, newID)
+		plan.Abort = &ending
+		e.ProducerID, e.PrevProducerID, e.Epoch = ending.Record.ProducerID, ending.Record.PrevProducerID, ending.Record.Epoch
+		given = false
+	}
+	plan.Init = Init{ID: r.ID, ProducerID: e.ProducerID, PrevProducerID: e.PrevProducerID, Epoch: e.Epoch, LastEpoch: None, TimeoutMs: r.TimeoutMs}
+	if given && r.Epoch != e.Epoch {
+		// checkGiven let only a retry of a lost answer pass: the same answer again.
+		plan.Init.LastEpoch = e.LastEpoch
+		return plan, nil
+	}
+	if given {
+		plan.Init.LastEpoch = e.Epoch
+	}
+	if e.Epoch >= MaxEpoch {
+		plan.Init.PrevProducerID, plan.Init.ProducerID, plan.Init.Epoch = e.ProducerID, newID(), 0
+	} else {
+		plan.Init.Epoch++
+	}
+	return plan, nil
+}
+
+// initNew answers for an id that is unknown, whatever producer id and epoch the client had: the id may have expired.
+func (c *Coordinator) initNew(r InitRequest, newID func() int64) (InitPlan, *Refusal) {
+	var plan InitPlan
+	if len(c.byID) >= c.cfg.MaxIDs {
+		if c.idle.first == nil {
+			return InitPlan{}, refuse(kerr.CoordinatorNotAvailable, "transactional ids with open transactions, at most", int64(len(c.byID)), int64(c.cfg.MaxIDs))
+		}
+		plan.Forget = &Expire{ID: c.idle.first.ID}
+	}
+	plan.Init = Init{ID: r.ID, ProducerID: newID(), PrevProducerID: None, Epoch: 0, LastEpoch: None, TimeoutMs: r.TimeoutMs}
+	return plan, nil
+}
+
+// checkGiven passes a client that names its producer id and epoch if it is the current producer, or the one that did
+// not hear of its bump or rotation.
+func (t *transaction) checkGiven(p Producer) *Refusal {
+	if p.ProducerID != t.ProducerID && (p.ProducerID != t.PrevProducerID || p.Epoch < MaxEpoch) {
+		return refuse(kerr.ProducerFenced, "producer id", p.ProducerID, t.ProducerID)
+	}
+	isCurrent := p.ProducerID == t.ProducerID && p.Epoch == t.Epoch
+	// In an open transaction the answer must have arrived: what comes again is late, and must not abort it.
+	isRetry := p.Epoch == t.LastEpoch && t.State != Ongoing
+	if !isCurrent && !isRetry {
+		return refuse(kerr.ProducerFenced, "producer epoch", int64(p.Epoch), int64(t.Epoch))
+	}
+	return nil
+}
+
+// member finds the transaction that a producer speaks for (the first rows of kafka-eos.md B.4).
+func (c *Coordinator) member(p Producer) (*transaction, *Refusal) {
+	if p.ID == "" {
+		return nil, refuse(kerr.InvalidRequest, "length of the transactional id", 0, 1)
+	}
+	t := c.byID[p.ID]
+	switch {
+	case t == nil:
+		return nil, refuse(kerr.InvalidProducerIDMapping, "producer id of an unknown transactional id", p.ProducerID, None)
+	case t.ProducerID != p.ProducerID:
+		return nil, refuse(kerr.InvalidProducerIDMapping, "producer id", p.ProducerID, t.ProducerID)
+	case t.Epoch != p.Epoch:
+		return nil, refuse(kerr.ProducerFenced, "producer epoch", int64(p.Epoch), int64(t.Epoch))
+	case rules[t.State].add != nil:
+		return nil, refuse(rules[t.State].add, "transaction state", int64(t.State), int64(Ongoing))
+	}
+	return t, nil
+}
+
+// AddRequest names what joins, or must already be in, the open transaction.
+type AddRequest struct {
+	Producer
+	Partitions []uint32
+	Groups     []string
+}
+
+// Add decides about AddPartitionsToTxn, AddOffsetsToTxn, and the implicit adding of transaction version 2
+// (kafka-eos.md B.4, B.5). A nil record without a refusal means that everything is in already.
+func (c *Coordinator) Add(r AddRequest) (*Add, *Refusal) {
+	t, refusal := c.member(r.Producer)
+	if refusal != nil {
+		return nil, refusal
+	}
+	add := &Add{ID: r.ID}
+	for _, p := range r.Partitions {
+		if !t.has(p) {
+			add.Partitions = append(add.Partitions, p)
+		}
+	}
+	for _, g := range r.Groups {
+		if !slices.Contains(t.Groups, g) && !slices.Contains(add.Groups, g) {
+			add.Groups = append(add.Groups, g)
+		}
+	}
+	if n := len(t.Groups) + len(add.Groups); n > c.cfg.MaxGroupsPerTxn {
+		return nil, refuse(kerr.PolicyViolation, "groups in one transaction, at most", int64(n), int64(c.cfg.MaxGroupsPerTxn))
+	}
+	if t.State == Ongoing && len(add.Partitions) == 0 && len(add.Groups) == 0 {
+		return nil, nil
+	}
+	return add, nil
+}
+
+// Verify decides whether all that r names is in the producer's open transaction (KIP-890 part 1; kafka-eos.md A.7). If
+// not, the refusal's code is TRANSACTION_ABORTABLE.
+func (c *Coordinator) Verify(r AddRequest) *Refusal {
+	t, refusal := c.member(r.Producer)
+	if refusal != nil {
+		return refusal
+	}
+	for _, p := range r.Partitions {
+		if !t.has(p) {
+			return refuse(kerr.TransactionAbortable, "partitions of the transaction without the named one", int64(len(t.Partitions)), int64(len(t.Partitions)+1))
+		}
+	}
+	for _, g := range r.Groups {
+		if !slices.Contains(t.Groups, g) {
+			return refuse(kerr.TransactionAbortable, "groups of the transaction without the named one", int64(len(t.Groups)), int64(len(t.Groups)+1))
+		}
+	}
+	return nil
+}
+
+func (t *transaction) has(partition uint32) bool {
+	_, found := slices.BinarySearch(t.Partitions, partition)
+	return found
+}
+
+// EndRequest asks for the end of the transaction. BumpsEpoch is set for EndTxn v5: transaction version 2.
+type EndRequest struct {
+	Producer
+	Commit     bool
+	BumpsEpoch bool
+}
+
+// EndPlan is what an EndRequest leads to. A nil Ending means that an earlier attempt did it. ProducerID and Epoch are
+// those for the producer's next transaction.
+type EndPlan struct {
+	Ending     *Ending
+	ProducerID int64
+	Epoch      int16
+}
+
+// End decides about EndTxn (kafka-eos.md B.7, B.8). newID is called when a producer id is needed.
+func (c *Coordinator) End(r EndRequest, newID func() int64) (EndPlan, *Refusal) {
+	if r.ID == "" {
+		return EndPlan{}, refuse(kerr.InvalidRequest, "length of the transactional id", 0, 1)
+	}
+	t := c.byID[r.ID]
+	if t == nil {
+		return EndPlan{}, refuse(kerr.InvalidProducerIDMapping, "producer id of an unknown transactional id", r.ProducerID, None)
+	}
+	v, refusal := t.judgeEnd(r)
+	if refusal != nil {
+		return EndPlan{}, refusal
+	}
+	switch v {
+	case endIt:
+		ending := t.end(r.Commit, false, r.BumpsEpoch, newID)
+		return EndPlan{Ending: &ending, ProducerID: ending.Record.ProducerID, Epoch: ending.Record.Epoch}, nil
+	case endedBefore:
+		return EndPlan{ProducerID: t.ProducerID, Epoch: t.Epoch}, nil
+	case refuseFenced:
+		return EndPlan{}, refuse(kerr.ProducerFenced, "producer epoch", int64(r.Epoch), int64(t.Epoch))
+	case refuseMapping:
+		return EndPlan{}, refuse(kerr.InvalidProducerIDMapping, "producer id", r.ProducerID, t.ProducerID)
+	case refuseConcurrent:
+		return EndPlan{}, refuse(kerr.ConcurrentTransactions, "transaction state", int64(t.State), int64(Ongoing))
+	default:
+		return EndPlan{}, refuse(kerr.InvalidTxnState, "transaction state", int64(t.State), int64(Ongoing))
+	}
+}
+
+// judgeEnd looks the answer up in the tables, after the producer id.
+func (t *transaction) judgeEnd(r EndRequest) (verdict, *Refusal) {
+	kind := abort
+	if r.Commit {
+		kind = commit
+	}
+	rotated := r.BumpsEpoch && r.ProducerID == t.PrevProducerID && r.Epoch == MaxEpoch && t.Epoch == 0
+	if r.ProducerID != t.ProducerID && !rotated {
+		return 0, refuse(kerr.InvalidProducerIDMapping, "producer id", r.ProducerID, t.ProducerID)
+	}
+	if !r.BumpsEpoch {
+		if r.Epoch != t.Epoch {
+			return refuseFenced, nil
+		}
+		return endV1[t.State][kind], nil
+	}
+	rel := other
+	switch {
+	case rotated || int32(t.Epoch) == int32(r.Epoch)+1:
+		rel = retry
+	case r.Epoch == t.Epoch:
+		rel = current
+	}
+	return endV2[t.State][kind][rel], nil
+}
+
+// end works out a transaction's end. With bump its markers carry the next epoch, and so does what follows; an
+// exhausted producer id is replaced (kafka-eos.md B.17).
+func (t *transaction) end(commit, fence, bump bool, newID func() int64) Ending {
+	ending := Ending{
+		Record: End{
+			ID: t.ID, Commit: commit, Fence: fence,
+			ProducerID: t.ProducerID, PrevProducerID: t.PrevProducerID, Epoch: t.Epoch, LastEpoch: t.LastEpoch,
+		},
+		ProducerID: t.ProducerID, Epoch: t.Epoch, Bumped: bump,
+		Partitions: t.Partitions,
+	}
+	if !bump {
+		return ending
+	}
+	ending.Epoch = t.Epoch + 1
+	ending.Record.LastEpoch = t.Epoch
+	if t.Epoch >= MaxEpoch {
+		ending.Record.PrevProducerID, ending.Record.ProducerID, ending.Record.Epoch = t.ProducerID, newID(), 0
+	} else {
+		ending.Record.Epoch = ending.Epoch
+	}
+	return ending
+}
+
+// TimedOut decides about the open transaction whose time was up first, if it was up at nowMs.
+func (c *Coordinator) TimedOut(nowMs int64, newID func() int64) (Ending, bool) {
+	if len(c.open) == 0 || c.open[0].deadlineMs() > nowMs {
+		return Ending{}, false
+	}
+	return c.open[0].end(false, true, true, newID), true
+}
+
+// Expired decides about the id that was idle for the longest, if that was too long at nowMs.
+func (c *Coordinator) Expired(nowMs int64) (Expire, bool) {
+	if t := c.idle.first; t != nil && t.UpdatedMs+c.cfg.IDExpirationMs <= nowMs {
+		return Expire{ID: t.ID}, true
+	}
+	return Expire{}, false
+}

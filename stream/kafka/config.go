@@ -45,7 +45,7 @@ const (
 	// while the ids of a job are those that its starter recorded.
 	txnOffsetCommitByName = 5
 	// txnOffsetCommitV1 is the newest version under transaction version 1, which adds the group by AddOffsetsToTxn.
-	txnOffsetCommitV1 = 4
+	txnOffsetCommitV1  = 4
 	keyTxnOffsetCommit = 28
 )
 

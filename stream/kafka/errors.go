@@ -70,9 +70,10 @@ func (e *OffsetRangeError) Error() string {
 		"(retention, DeleteRecords, or a recreated topic)", e.TopicPartition, e.Position, e.LogStart)
 }
 
-// isFencing reports whether a coordinator says that a newer producer holds the transactional id.
+// isFencing reports whether a broker says that a newer producer holds the transactional id: by its own code from a
+// coordinator, by a stale epoch from a partition.
 func isFencing(err error) bool {
-	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.FencedInstanceID)
+	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch)
 }
 
 // codeError turns a wire code into an error that says which request it answered.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // MemberConfig describes a membership in a job's group. Zero durations have the default named with them.
@@ -27,7 +28,7 @@ type MemberConfig struct {
 	HeartbeatInterval time.Duration
 
 	// The callbacks are called one at a time from a goroutine of the member. The rebalance waits for each: it cannot
-	// go on, and the generation cannot change, before they return. They must not call Close.
+	// go on, and the generation cannot change, before they return. They must not call Leave.
 
 	// OnAssigned brings everything that the member owns now, and the membership for TxnOffsetCommit, which stays
 	// current until the next OnRevoked or OnLost returns.
@@ -106,9 +107,41 @@ func (m *Member) assigned(_ context.Context, kc *kgo.Client, p map[string][]int3
 // OnGroupManageError implements kgo.HookGroupManageError.
 func (m *Member) OnGroupManageError(err error) {
 	if errors.Is(err, kerr.FencedInstanceID) {
-		err = fmt.Errorf("kafka: another member has slot %q of group %q: %w: %w", m.cfg.InstanceID, m.cfg.Group, ErrFenced, err)
+		err = m.fenced(err)
 	}
 	m.cfg.OnError(err)
+}
+
+// Check asks the group whether the member's slot is still its own. The error wraps ErrFenced if another process has it;
+// whoever woke up after a long pause learns it here before it takes a transactional id back from its successor. Not
+// being known any more, or a rebalance, is no error: the member joins again by itself.
+func (m *Member) Check(ctx context.Context) error {
+	id, generation := m.kc.GroupMetadata()
+	if id == "" {
+		return nil
+	}
+	req := kmsg.NewPtrHeartbeatRequest()
+	req.Group, req.MemberID, req.Generation = m.cfg.Group, id, generation
+	if m.cfg.InstanceID != "" {
+		req.InstanceID = &m.cfg.InstanceID
+	}
+	return retry(ctx, func() error {
+		resp, err := req.RequestWith(ctx, m.kc)
+		if err != nil {
+			return fmt.Errorf("kafka: Heartbeat in group %q: %w", m.cfg.Group, err)
+		}
+		switch err := kerr.ErrorForCode(resp.ErrorCode); {
+		case errors.Is(err, kerr.FencedInstanceID):
+			return m.fenced(err)
+		case err != nil && passing(err):
+			return err
+		}
+		return nil
+	})
+}
+
+func (m *Member) fenced(err error) error {
+	return fmt.Errorf("kafka: another process has slot %q of group %q: %w: %w", m.cfg.InstanceID, m.cfg.Group, ErrFenced, err)
 }
 
 // Leave ends the membership, after OnRevoked if something is owned. A static member's tasks are kept for its return

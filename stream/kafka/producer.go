@@ -129,7 +129,9 @@ func (p *Producer) Close() {
 }
 
 // Identity is the current producer id and epoch, for logs.
-func (p *Producer) Identity(ctx context.Context) (id int64, epoch int16, err error) { return p.kc.ProducerID(ctx) }
+func (p *Producer) Identity(ctx context.Context) (id int64, epoch int16, err error) {
+	return p.kc.ProducerID(ctx)
+}
 
 // Begin begins a transaction. Nothing goes to the broker before the first Produce.
 func (p *Producer) Begin() error {
@@ -289,14 +291,14 @@ func (p *Producer) classify(err error) Outcome {
 	case p.Fenced(err):
 		return FencedOutcome
 	case errors.Is(err, kerr.OperationNotAttempted), errors.Is(err, kerr.InvalidTxnState), errors.Is(err, kerr.TransactionAbortable),
-		errors.Is(err, kerr.InvalidProducerEpoch), errors.Is(err, kerr.ProducerFenced), errors.Is(err, kerr.InvalidProducerIDMapping):
+		isFencing(err), errors.Is(err, kerr.InvalidProducerIDMapping):
 		return AbortedOutcome
 	}
 	return Unknown
 }
 
 // Fenced reports whether err, of any call in the current transaction, means that another producer has the id. A broker
-// that timed a transaction out answers the same; that is told apart by the time since Begin.
+// that timed a transaction out answers the same, but never before the timeout has passed since Begin.
 func (p *Producer) Fenced(err error) bool {
 	return isFencing(err) && time.Since(p.began) < p.timeout
 }

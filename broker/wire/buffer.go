@@ -85,6 +85,14 @@ func (b *Buffer) Release() {
 	b.pool.classes[class].Put(b)
 }
 
+// Lower gives back what the buffer was charged beyond sizeBytes: what its request takes, now that it is known.
+func (b *Buffer) Lower(sizeBytes int64) {
+	if spare := b.charged - max(sizeBytes, int64(cap(b.B))); b.budget != nil && spare > 0 {
+		b.charged -= spare
+		b.budget.Release(spare)
+	}
+}
+
 // grow makes room for at least sizeBytes and keeps what B holds.
 func (b *Buffer) grow(sizeBytes int) {
 	if cap(b.B) >= sizeBytes {

@@ -34,8 +34,10 @@ func Decode(h Header, body []byte) (kmsg.Request, error) {
 // may be a hundred times larger than others, but a decoded topic takes many times the two bytes that announce it.
 func checkProduce(version int16, body []byte) error {
 	s := scanner{b: body, flexible: version >= 9}
-	s.nullableString() // transactional id
-	s.skip(2 + 4)      // acks, timeout
+	if version >= 3 {
+		s.nullableString() // transactional id
+	}
+	s.skip(2 + 4) // acks, timeout
 	topics := s.arrayLen()
 	partitions := 0
 	for range topics {
@@ -70,6 +72,7 @@ type scanner struct {
 	b        []byte
 	flexible bool
 	failed   bool
+	tagCount int
 }
 
 func (s *scanner) skip(n int) {
@@ -135,12 +138,13 @@ func (s *scanner) arrayLen() int {
 	return n
 }
 
+// tags reads over a section of tagged fields. Decoding keeps the unknown ones, so they are counted.
 func (s *scanner) tags() {
 	if !s.flexible || s.failed {
 		return
 	}
-	rest, err := skipTags(s.b)
-	if err != nil {
+	count, rest, err := skipTags(s.b)
+	if s.tagCount += int(count); err != nil || s.tagCount > MaxProducePartitions {
 		s.failed = true
 		return
 	}

@@ -15,12 +15,12 @@ import (
 const (
 	// DefaultMaxRequestBytes is the largest frame that is read (socket.request.max.bytes of Apache Kafka).
 	DefaultMaxRequestBytes = 100 << 20
-	// DefaultMaxControlBytes is the largest frame of everything but Produce. Their decoded form is larger than
-	// their bytes, see DecodeFactor.
-	DefaultMaxControlBytes = 8 << 20
-	// DecodeFactor bounds how many bytes a decoded request takes for each byte of its frame. Requests other than
-	// Produce are charged with it.
-	DecodeFactor = 32
+	// DefaultMaxControlBytes is the largest frame of everything but Produce. Their decoded form may be much larger
+	// than their bytes, see DecodeFactor.
+	DefaultMaxControlBytes = 4 << 20
+	// DecodeFactor bounds how many bytes decoding takes for each byte of a frame: a topic without a name is announced
+	// by two bytes. Requests other than Produce are charged with it until it is known how large they are (Lower).
+	DecodeFactor = 96
 
 	readBufferBytes = 8 << 10
 	// trustedBytes of a frame are allocated as soon as the client announces them; more only as they arrive.
@@ -64,9 +64,7 @@ var ErrIdle = errors.New("no request within the idle timeout")
 // Head waits for the next frame and reads its first 8 bytes. io.EOF means that the client closed between two frames.
 func (r *Reader) Head() (Head, error) {
 	if r.src.Buffered() == 0 {
-		if err := r.conn.SetReadDeadline(time.Now().Add(r.cfg.IdleTimeout)); err != nil {
-			return Head{}, err
-		}
+		r.expect(r.cfg.IdleTimeout)
 		if _, err := r.src.Peek(1); err != nil {
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				return Head{}, fmt.Errorf("%w of %v", ErrIdle, r.cfg.IdleTimeout)
@@ -75,9 +73,7 @@ func (r *Reader) Head() (Head, error) {
 		}
 	}
 	if r.src.Buffered() < headBytes {
-		if err := r.conn.SetReadDeadline(time.Now().Add(r.cfg.StallTimeout)); err != nil {
-			return Head{}, err
-		}
+		r.expect(r.cfg.StallTimeout)
 	}
 	b, err := r.src.Peek(headBytes)
 	if err != nil {
@@ -90,6 +86,9 @@ func (r *Reader) Head() (Head, error) {
 	}
 	return h, r.checkSize(h, b)
 }
+
+// expect sets the deadline of what is read next. If the connection is broken, reading tells.
+func (r *Reader) expect(within time.Duration) { _ = r.conn.SetReadDeadline(time.Now().Add(within)) }
 
 // headBytes is the length field, the key and the version.
 const headBytes = 8
@@ -157,9 +156,7 @@ func (r *Reader) fill(buf *Buffer, size int) error {
 		from := len(buf.B)
 		to := min(size, cap(buf.B), from+pieceBytes)
 		if r.src.Buffered() < to-from {
-			if err := r.conn.SetReadDeadline(time.Now().Add(r.cfg.StallTimeout)); err != nil {
-				return err
-			}
+			r.expect(r.cfg.StallTimeout)
 		}
 		n, err := io.ReadFull(r.src, buf.B[from:to])
 		buf.B = buf.B[:from+n]

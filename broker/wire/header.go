@@ -55,7 +55,7 @@ func ParseHeader(frame []byte, lastClientID string) (h Header, body []byte, ok b
 		return h, nil, false, err
 	}
 	if api.Flexible(h.Version) {
-		if rest, err = skipTags(rest); err != nil {
+		if _, rest, err = skipTags(rest); err != nil {
 			return h, nil, false, err
 		}
 	}
@@ -86,25 +86,24 @@ func clientID(b []byte, last string) (id string, rest []byte, err error) {
 }
 
 // skipTags reads over a section of tagged fields without keeping any: no tag of a request header means anything yet.
-func skipTags(b []byte) ([]byte, error) {
-	count, b, err := uvarint(b)
-	if err != nil {
-		return nil, err
+func skipTags(b []byte) (count uint32, rest []byte, err error) {
+	if count, b, err = uvarint(b); err != nil {
+		return 0, nil, err
 	}
 	for range count {
 		if _, b, err = uvarint(b); err != nil {
-			return nil, err
+			return 0, nil, err
 		}
 		var size uint32
 		if size, b, err = uvarint(b); err != nil {
-			return nil, err
+			return 0, nil, err
 		}
 		if uint64(size) > uint64(len(b)) {
-			return nil, fmt.Errorf("%w: tagged field of %d bytes in %d", ErrMalformed, size, len(b))
+			return 0, nil, fmt.Errorf("%w: tagged field of %d bytes in %d", ErrMalformed, size, len(b))
 		}
 		b = b[size:]
 	}
-	return b, nil
+	return count, b, nil
 }
 
 func uvarint(b []byte) (uint32, []byte, error) {

@@ -1,0 +1,201 @@
+// Package broker is an embeddable Kafka-protocol broker: New, Serve, Close. It keeps what it acknowledges: a reply
+// leaves only when everything that it says is durable (see Config.Durability). All of its state lives behind one
+// loop (package sequencer); this package holds the connections, the judgement of record batches, and the requests
+// that are answered from published state alone: Fetch, ListOffsets and OffsetForLeaderEpoch.
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/strandline-io/strandline/broker/journal"
+	"github.com/strandline-io/strandline/broker/wire"
+	"github.com/strandline-io/strandline/internal/vfs"
+)
+
+// Durability says which moment releases replies.
+type Durability = journal.Durability
+
+const (
+	// DurabilityFsync, the default: after fdatasync; what was acknowledged survives power loss.
+	DurabilityFsync = journal.DurabilityFsync
+	// DurabilityWrite: after write(2); what was acknowledged survives kill -9, not power loss. This is what Apache
+	// Kafka does by default.
+	DurabilityWrite = journal.DurabilityWrite
+)
+
+// Config describes a broker. The zero value works: it listens on 127.0.0.1:9092 and keeps everything in memory.
+// Sizes are bytes; a size, count or duration of 0 means the default.
+type Config struct {
+	// Listen is the TCP address to listen on, host:port; port 0 takes a free one. Default "127.0.0.1:9092". It is
+	// not used when Listener is set.
+	Listen string
+	// Listener, when not nil, is where connections come from, instead of a TCP socket; the broker closes it. An
+	// in-memory one (see brokertest.Network) lets a broker run inside a testing/synctest bubble.
+	Listener net.Listener
+	// Advertise is the address that clients are told to use, host:port. Empty means: the address at which each
+	// client has reached the broker, which is right unless something in between translates addresses.
+	Advertise string
+
+	// DataDir is the folder of everything durable; it is made if need be. Empty means memory only: all is gone when
+	// the broker is closed. A folder belongs to one broker at a time; a second one is refused.
+	DataDir string
+	// FS, when not nil, stands in for the disk under DataDir, which then is only a name. Simulations use it.
+	FS vfs.FS
+	// Durability says what an acknowledgement is worth. Default DurabilityFsync.
+	Durability Durability
+	// JournalSegmentBytes is the size of one journal segment. Default 64 MiB; range 16 KiB to 1 GiB.
+	JournalSegmentBytes int64
+	// JournalMaxBytes bounds the journal: when it is reached, produce is slowed until batches have moved to their
+	// partitions' own files. Default 1 GiB; at least four segments.
+	JournalMaxBytes int64
+
+	// NodeID is the broker's id, 1 or more. Default 1.
+	NodeID int32
+	// DefaultPartitions is the partition count of topics that name none. Default 1; range 1 to 10,000.
+	DefaultPartitions int32
+	// NoAutoCreateTopics turns off that topics are created when a client asks for their metadata.
+	NoAutoCreateTopics bool
+	// GroupInitialRebalanceDelayMs is how long the first rebalance of an empty group waits for more members, in
+	// milliseconds. Default 3,000; -1 does not wait.
+	GroupInitialRebalanceDelayMs int32
+
+	// MaxConnections bounds the open connections; further ones are closed at once. Default 8,192.
+	MaxConnections int
+	// MaxInFlight bounds the requests of one connection that are read and not yet answered. Default 64.
+	MaxInFlight int
+	// MaxRequestBytes bounds one request. Default 100 MiB, which is the most; at least 64 KiB. Requests other than Produce are
+	// bounded by 4 MiB as well.
+	MaxRequestBytes int32
+	// RequestMemoryBytes bounds the requests that all connections together hold in memory; more are not read until
+	// there is room. Default 256 MiB, or twice MaxRequestBytes if that is more.
+	RequestMemoryBytes int64
+	// FetchMaxBytes bounds one Fetch response, whatever the client asks for; the first batch is sent whole even if it
+	// is larger. Default 55 MiB.
+	FetchMaxBytes int32
+	// FetchMemoryBytes bounds the record bytes that all Fetch responses together hold in memory. Default 256 MiB, or
+	// FetchMaxBytes if that is more.
+	FetchMemoryBytes int64
+	// IdleTimeout closes connections on which nothing happens. Default 10 minutes.
+	IdleTimeout time.Duration
+	// StallTimeout closes connections whose client stops in the middle of a request, or does not read its responses:
+	// each MiB must pass within it. Default 30 seconds.
+	StallTimeout time.Duration
+
+	// Logger gets what an operator should know. Default: nothing is logged.
+	Logger *slog.Logger
+	// Now is the clock, with its monotonic reading. Default time.Now.
+	Now func() time.Time
+	// Intercept, when not nil, sees every request before it is handled and may delay it or lose it: a seam for tests
+	// (see brokertest). It is called from the connection's own goroutine and may block until ctx, which ends with the
+	// connection, is done.
+	Intercept func(ctx context.Context, r *Request) Fate
+}
+
+// Defaults of Config.
+const (
+	DefaultListen              = "127.0.0.1:9092"
+	DefaultJournalSegmentBytes = 64 << 20
+	DefaultJournalMaxBytes     = 1 << 30
+	DefaultMaxConnections      = 8192
+	DefaultMaxInFlight         = 64
+	DefaultRequestMemoryBytes  = 256 << 20
+	DefaultFetchMaxBytes       = 55 << 20
+	DefaultFetchMemoryBytes    = 256 << 20
+	DefaultIdleTimeout         = 10 * time.Minute
+	DefaultStallTimeout        = 30 * time.Second
+
+	defaultRebalanceDelayMs = 3000
+	maxPartitionsPerTopic   = 10_000
+)
+
+// orDefaults returns c with every 0 replaced.
+func (c Config) orDefaults() Config {
+	def(&c.Listen, DefaultListen)
+	def(&c.JournalSegmentBytes, DefaultJournalSegmentBytes)
+	def(&c.JournalMaxBytes, max(DefaultJournalMaxBytes, 4*c.JournalSegmentBytes))
+	def(&c.NodeID, 1)
+	def(&c.DefaultPartitions, 1)
+	def(&c.GroupInitialRebalanceDelayMs, defaultRebalanceDelayMs)
+	def(&c.MaxConnections, DefaultMaxConnections)
+	def(&c.MaxInFlight, DefaultMaxInFlight)
+	def(&c.MaxRequestBytes, wire.DefaultMaxRequestBytes)
+	def(&c.RequestMemoryBytes, max(DefaultRequestMemoryBytes, 2*int64(c.MaxRequestBytes)))
+	def(&c.FetchMaxBytes, DefaultFetchMaxBytes)
+	def(&c.FetchMemoryBytes, max(DefaultFetchMemoryBytes, int64(c.FetchMaxBytes)))
+	def(&c.IdleTimeout, DefaultIdleTimeout)
+	def(&c.StallTimeout, DefaultStallTimeout)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return c
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Validate returns everything that is wrong with c, joined, or nil.
+func (c Config) Validate() error {
+	var problems []error
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	within := func(name string, got, low, high int64) {
+		if got < low || got > high {
+			bad("%s is %d, want %d to %d", name, got, low, high)
+		}
+	}
+	c = c.orDefaults()
+	if c.Listener == nil {
+		if _, _, err := splitAddress(c.Listen); err != nil {
+			bad("Listen: %w", err)
+		}
+	}
+	if c.Advertise != "" {
+		if host, port, err := splitAddress(c.Advertise); err != nil {
+			bad("Advertise: %w", err)
+		} else if host == "" || port == 0 {
+			bad("Advertise is %q, want a host and a port that clients can reach", c.Advertise)
+		}
+	}
+	if c.Durability != DurabilityFsync && c.Durability != DurabilityWrite {
+		bad("Durability is %d, want DurabilityFsync or DurabilityWrite", c.Durability)
+	}
+	within("JournalSegmentBytes", c.JournalSegmentBytes, 16<<10, 1<<30)
+	within("JournalMaxBytes", c.JournalMaxBytes, 4*c.JournalSegmentBytes, 1<<50)
+	within("NodeID", int64(c.NodeID), 1, 1<<31-1)
+	within("DefaultPartitions", int64(c.DefaultPartitions), 1, maxPartitionsPerTopic)
+	within("GroupInitialRebalanceDelayMs", int64(c.GroupInitialRebalanceDelayMs), -1, 10*60*1000)
+	within("MaxConnections", int64(c.MaxConnections), 1, 1<<20)
+	within("MaxInFlight", int64(c.MaxInFlight), 1, 1<<12)
+	within("MaxRequestBytes", int64(c.MaxRequestBytes), 64<<10, wire.DefaultMaxRequestBytes)
+	within("RequestMemoryBytes", c.RequestMemoryBytes, 2*int64(c.MaxRequestBytes), 1<<50)
+	within("FetchMaxBytes", int64(c.FetchMaxBytes), 1<<10, 1<<30)
+	within("FetchMemoryBytes", c.FetchMemoryBytes, int64(c.FetchMaxBytes), 1<<50)
+	within("IdleTimeout in ms", c.IdleTimeout.Milliseconds(), 1, 1<<40)
+	within("StallTimeout in ms", c.StallTimeout.Milliseconds(), 1, 1<<40)
+	return errors.Join(problems...)
+}
+
+// splitAddress takes host:port apart.
+func splitAddress(address string) (host string, port int32, err error) {
+	host, text, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q is not host:port: %w", address, err)
+	}
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return "", 0, fmt.Errorf("%q has port %q, want a number from 0 to 65535", address, text)
+	}
+	return host, int32(n), nil
+}

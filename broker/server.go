@@ -1,0 +1,328 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/strandline-io/strandline/broker/sequencer"
+	"github.com/strandline-io/strandline/broker/wire"
+)
+
+// loop is what the connections see of the engine.
+type loop interface {
+	// Submit queues an operation; it does not block.
+	Submit(*sequencer.Operation) error
+	Board() *sequencer.Board
+	// Done is closed when the loop has stopped; Err then says why, nil after Close.
+	Done() <-chan struct{}
+	Err() error
+	// Close finishes what is queued, makes it durable and lets go of the data folder.
+	Close() error
+}
+
+// Broker is one running broker. New, then Serve; Close ends both.
+type Broker struct {
+	cfg       Config
+	log       *slog.Logger
+	listener  net.Listener
+	engine    loop
+	clusterID string
+
+	pool        wire.Pool
+	admission   *wire.Admission
+	fetchBudget *wire.Budget
+	unpacking   chan struct{} // one token for each batch that may be decompressed at a time
+	badConns    *throttle
+
+	closing   chan struct{} // closed by Close
+	closeOnce sync.Once
+	served    chan struct{} // closed when everything has ended
+	endOnce   sync.Once
+	endErr    error
+
+	mu      sync.Mutex
+	conns   map[*conn]struct{}
+	serving bool
+	ended   bool // no connection is taken any more
+	wg      sync.WaitGroup
+}
+
+// New opens the data folder, recovers what it holds, and starts to listen; clients that connect are served once Serve
+// runs. A folder that another process holds is refused with an error that says so.
+func New(cfg Config) (*Broker, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("the broker's configuration is not valid: %w", err)
+	}
+	cfg = cfg.orDefaults()
+	listener := cfg.Listener
+	if listener == nil {
+		var err error
+		if listener, err = net.Listen("tcp", cfg.Listen); err != nil {
+			return nil, fmt.Errorf("cannot listen on %s: %w", cfg.Listen, err)
+		}
+	}
+	e, err := openEngine(cfg)
+	if err != nil {
+		listener.Close()
+		return nil, err
+	}
+	clusterID, err := clusterID(cfg)
+	if err != nil {
+		listener.Close()
+		return nil, errors.Join(err, e.Close())
+	}
+	return newBroker(cfg, listener, e, clusterID), nil
+}
+
+func newBroker(cfg Config, listener net.Listener, engine loop, clusterID string) *Broker {
+	return &Broker{
+		cfg: cfg, log: cfg.Logger, listener: listener, engine: engine, clusterID: clusterID,
+		admission:   wire.NewAdmission(cfg.RequestMemoryBytes),
+		fetchBudget: wire.NewBudget(cfg.FetchMemoryBytes),
+		unpacking:   make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
+		badConns:    &throttle{now: cfg.Now},
+		closing:     make(chan struct{}),
+		served:      make(chan struct{}),
+		conns:       make(map[*conn]struct{}),
+	}
+}
+
+// Addr is the address that the broker listens on.
+func (b *Broker) Addr() net.Addr { return b.listener.Addr() }
+
+// ClusterID is what clients are told as the cluster's id. It stays the same over restarts on one data folder.
+func (b *Broker) ClusterID() string { return b.clusterID }
+
+// Serve serves clients until ctx is cancelled or Close is called, then stops cleanly and returns nil: no new
+// requests, what was read is still answered, everything decided becomes durable. If the broker cannot go on, because
+// its disk failed, it returns the error, and the data folder cannot be opened again by this process. Serve is called
+// once.
+func (b *Broker) Serve(ctx context.Context) error {
+	b.mu.Lock()
+	if b.serving || b.ended {
+		b.mu.Unlock()
+		return errors.New("the broker is closed, or Serve was called before")
+	}
+	b.serving = true
+	b.mu.Unlock()
+
+	broken := make(chan error, 1)
+	go b.acceptAll(broken)
+	var err error
+	select {
+	case <-ctx.Done():
+	case <-b.closing:
+	case <-b.engine.Done():
+		if err = b.engine.Err(); err == nil {
+			err = errors.New("the broker's loop has ended by itself")
+		}
+	case err = <-broken:
+	}
+	if end := b.end(); err == nil {
+		err = end
+	}
+	return err
+}
+
+// Close stops the broker as a cancelled Serve does and waits for the end. It may be called at any time and again, and
+// returns what went wrong while stopping.
+func (b *Broker) Close() error {
+	b.closeOnce.Do(func() { close(b.closing) })
+	b.mu.Lock()
+	serving := b.serving
+	b.mu.Unlock()
+	if serving {
+		<-b.served
+		return b.endErr
+	}
+	return b.end()
+}
+
+// stopTimeout is how long stopping waits for clients that do not read their last responses.
+const stopTimeout = 3 * time.Second
+
+// end stops everything, once: the listener, the connections, the engine.
+func (b *Broker) end() error {
+	b.endOnce.Do(func() {
+		b.mu.Lock()
+		b.ended = true
+		b.mu.Unlock()
+		b.listener.Close()
+		b.eachConn((*conn).drain)
+		select {
+		case <-b.engine.Done():
+			b.eachConn((*conn).close) // nothing will be answered any more
+		default:
+		}
+		patience := time.AfterFunc(stopTimeout, func() { b.eachConn((*conn).close) })
+		b.wg.Wait()
+		patience.Stop()
+		b.endErr = b.engine.Close()
+		close(b.served)
+	})
+	<-b.served
+	return b.endErr
+}
+
+func (b *Broker) eachConn(do func(*conn)) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for c := range b.conns {
+		do(c)
+	}
+}
+
+// acceptPause is how long the broker waits after an accept that failed for a passing reason, such as no descriptors.
+const acceptPause = 50 * time.Millisecond
+
+// acceptAll takes connections until the listener is closed. One that fails for good ends the broker.
+func (b *Broker) acceptAll(broken chan<- error) {
+	for {
+		nc, err := b.listener.Accept()
+		if err == nil {
+			b.take(nc)
+			continue
+		}
+		b.mu.Lock()
+		ended := b.ended
+		b.mu.Unlock()
+		var ne net.Error
+		switch {
+		case ended:
+			return
+		case errors.As(err, &ne) && !errors.Is(err, net.ErrClosed):
+			b.log.Warn("a connection cannot be accepted", "error", err)
+			select {
+			case <-time.After(acceptPause):
+			case <-b.served:
+				return
+			}
+		default:
+			broken <- fmt.Errorf("the broker cannot accept connections any more: %w", err)
+			return
+		}
+	}
+}
+
+// take starts to serve a connection, or closes it if there are too many.
+func (b *Broker) take(nc net.Conn) {
+	b.mu.Lock()
+	full, ended := len(b.conns) >= b.cfg.MaxConnections, b.ended
+	if full || ended {
+		b.mu.Unlock()
+		nc.Close()
+		if full {
+			b.warn("a connection was refused: there are too many", "remote", nc.RemoteAddr().String(), "limit", b.cfg.MaxConnections)
+		}
+		return
+	}
+	c := newConn(b, nc)
+	b.conns[c] = struct{}{}
+	b.wg.Add(1)
+	b.mu.Unlock()
+	go c.serve()
+}
+
+// connEnded forgets a connection whose goroutines have ended.
+func (b *Broker) connEnded(c *conn, err error) {
+	if err != nil && !errors.Is(err, net.ErrClosed) {
+		b.noteBadConn(c, err)
+	}
+	b.mu.Lock()
+	delete(b.conns, c)
+	b.mu.Unlock()
+	b.wg.Done()
+}
+
+// noteBadConn logs why a connection was closed, unless that was on purpose.
+func (b *Broker) noteBadConn(c *conn, err error) {
+	if errors.Is(err, errOnPurpose) || errors.Is(err, sequencer.ErrStopped) {
+		return
+	}
+	b.warn("a connection was closed", "remote", c.nc.RemoteAddr().String(), "client", *c.clientID.Load(), "error", err)
+}
+
+// warn logs what clients can cause at will, at a bounded rate.
+func (b *Broker) warn(message string, args ...any) {
+	ok, left := b.badConns.allow()
+	if !ok {
+		return
+	}
+	if left > 0 {
+		args = append(args, "similar_lines_left_out", left)
+	}
+	b.log.Warn(message, args...)
+}
+
+func (b *Broker) readerConfig() wire.ReaderConfig {
+	return wire.ReaderConfig{
+		MaxRequestBytes: b.cfg.MaxRequestBytes,
+		MaxControlBytes: wire.DefaultMaxControlBytes,
+		IdleTimeout:     b.cfg.IdleTimeout,
+		StallTimeout:    b.cfg.StallTimeout,
+		Admission:       b.admission,
+		Pool:            &b.pool,
+	}
+}
+
+// address is where clients reach the broker.
+type address struct {
+	host string
+	port int32
+}
+
+// reachedAt is the address that a client is told whose connection has this local address.
+func (b *Broker) reachedAt(local net.Addr) address {
+	name := b.cfg.Advertise
+	if name == "" {
+		name = local.String()
+	}
+	host, port, err := splitAddress(name)
+	if err != nil {
+		return address{host: name}
+	}
+	return address{host: host, port: port}
+}
+
+// hostOf is an address without its port.
+func hostOf(a net.Addr) string {
+	if host, _, err := net.SplitHostPort(a.String()); err == nil {
+		return host
+	}
+	return a.String()
+}
+
+// linesPerSecond is how many log lines clients can cause at will.
+const linesPerSecond = 10
+
+// throttle lets a bounded number of events a second pass and counts the others.
+type throttle struct {
+	now func() time.Time
+
+	mu     sync.Mutex
+	second int64
+	passed int
+	left   int
+}
+
+// allow reports whether the event may pass and, if so, how many did not since the last one.
+func (t *throttle) allow() (ok bool, left int) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s := t.now().Unix(); s != t.second {
+		t.second, t.passed = s, 0
+	}
+	if t.passed >= linesPerSecond {
+		t.left++
+		return false, 0
+	}
+	t.passed++
+	left, t.left = t.left, 0
+	return true, left
+}

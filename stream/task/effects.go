@@ -1,0 +1,266 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/strandline-io/strandline/stream"
+	"github.com/strandline-io/strandline/stream/kafka"
+	"github.com/strandline-io/strandline/stream/state"
+	"github.com/strandline-io/strandline/stream/task/core"
+)
+
+// carryOut does what core decided. What may wait runs in the life and answers through the mailbox.
+func (w *worker) carryOut(effect core.Effect) {
+	switch e := effect.(type) {
+	case core.Restore:
+		w.restore(e.Ownership)
+	case core.OpenSinks:
+		w.sinks.open(e)
+	case core.StartFetch:
+		w.startFetch(e)
+	case core.StopFetch:
+		w.stopFetch(e.Task, e.Input)
+	case core.Produce:
+		if err := w.produce(e.Epoch, e.Records); err != nil {
+			w.failed(w.life, e.Epoch, err)
+		}
+	case core.WriteSinks:
+		w.sinks.write(e)
+	case core.FinishSinks:
+		w.sinks.finish(e.Sinks)
+	case core.Flush:
+		w.flush(e.Epoch)
+	case core.PrepareSinks:
+		w.sinks.prepare(e)
+	case core.Commit:
+		w.commit(e)
+	case core.ApplyStores:
+		w.applyStores(e)
+	case core.CommitSinks:
+		w.sinks.commit(e)
+	case core.DropEverything:
+		clear(w.fetchOf)
+		w.drop(e)
+	case core.Released:
+		w.released(e.Tasks)
+	case core.Done:
+		w.finished, w.done = e.Finished, true
+	case core.Stopped:
+		w.fail(e.Err)
+	default:
+		panic(fmt.Sprintf("BUG: effect %T", effect))
+	}
+}
+
+// answer reports an event of life l to the loop.
+func (w *worker) answer(l *life, e core.Event) { w.box.post(answer{l.number, e}) }
+
+// failed reports that something of an epoch failed. Errors that no repetition mends end the worker.
+func (w *worker) failed(l *life, epoch int64, err error) {
+	if l.ctx.Err() != nil {
+		return // the life is being dropped, that is why it failed
+	}
+	if l.producer != nil && l.producer.Fenced(err) {
+		w.box.post(fatal{w.fencedError(err)})
+		return
+	}
+	if final(err) {
+		w.box.post(fatal{err})
+		return
+	}
+	w.answer(l, core.Failed{Epoch: epoch, Err: err})
+}
+
+func (w *worker) fencedError(err error) error {
+	return fmt.Errorf("task: transactional id %q has been taken by another process: %w: does another process run as replica %d of job %q? (%w)",
+		w.slot, ErrFenced, w.cfg.Replica, w.plan.Job, err)
+}
+
+// final reports whether an error stays however often the work is repeated.
+func final(err error) bool {
+	if errors.Is(err, kafka.ErrFenced) {
+		return true
+	}
+	if _, ok := errors.AsType[*kafka.TransactionTimeoutError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*state.FullError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*MissingTopicError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[*ChangedTopicError](err); ok {
+		return true
+	}
+	// A sink says so of a record that it can never write.
+	bad, ok := errors.AsType[interface {
+		error
+		BadRecord() bool
+	}](err)
+	return ok && bad.BadRecord()
+}
+
+func (w *worker) startFetch(e core.StartFetch) {
+	st, _ := w.plan.Stage(e.Task.Stage)
+	in := st.Inputs[e.Input]
+	w.fetches++
+	tp := kafka.TopicPartition{Topic: in.Topic, Partition: int32(e.Task.Number)}
+	w.fetchOf[tp] = w.fetches
+	if in.Kind == stream.InputFile {
+		w.files.add(e, in)
+		return
+	}
+	w.fetcher.Add(tp, e.From.Offset, w.fetches)
+}
+
+func (w *worker) stopFetch(t core.Task, input int) {
+	st, _ := w.plan.Stage(t.Stage)
+	in := st.Inputs[input]
+	tp := kafka.TopicPartition{Topic: in.Topic, Partition: int32(t.Number)}
+	delete(w.fetchOf, tp)
+	if in.Kind == stream.InputFile {
+		w.files.remove(t, input)
+		return
+	}
+	w.fetcher.Remove(tp)
+}
+
+// produce sends records, beginning the transaction with the first. It may wait for room in the producer's buffer, which
+// ends with the life.
+func (w *worker) produce(epoch int64, records []core.OutRecord) error {
+	l := w.life
+	if len(records) == 0 {
+		return nil
+	}
+	if !l.inTxn {
+		if err := l.producer.Begin(); err != nil {
+			return err
+		}
+		l.inTxn = true
+	}
+	for _, r := range records {
+		tp := kafka.TopicPartition{Topic: r.Topic, Partition: int32(r.Partition)}
+		kr := kafka.Record{TopicPartition: tp, Key: r.Key, Value: r.Value, TimestampMs: r.TimestampMs}
+		for _, h := range r.Headers {
+			kr.Headers = append(kr.Headers, kafka.Header{Key: h.Key, Value: h.Value})
+		}
+		l.producer.Produce(l.ctx, kr, func(offset int64, err error) {
+			if err == nil {
+				l.acked(epoch, tp, offset)
+			}
+		})
+	}
+	return nil
+}
+
+// flush waits for the acknowledgements of an epoch.
+func (w *worker) flush(epoch int64) {
+	l := w.life
+	l.run(func(ctx context.Context) {
+		ctx, cancel := withDeadline(ctx, w.cfg.TransactionTimeout, "waiting for the acknowledgements of a transaction")
+		defer cancel()
+		if err := l.producer.Flush(ctx); err != nil {
+			w.failed(l, epoch, err)
+			return
+		}
+		w.answer(l, core.Flushed{Epoch: epoch, Ends: partitionEnds(l.ends(epoch))})
+	})
+}
+
+func partitionEnds(ends map[kafka.TopicPartition]int64) []core.PartitionEnd {
+	out := make([]core.PartitionEnd, 0, len(ends))
+	for tp, end := range ends {
+		out = append(out, core.PartitionEnd{Topic: tp.Topic, Partition: int(tp.Partition), EndOffset: end})
+	}
+	return out
+}
+
+// commit is steps 3 and 4 of the commit protocol.
+func (w *worker) commit(e core.Commit) {
+	l := w.life
+	if err := w.checkRoom(e.Changelog); err != nil {
+		w.fail(err)
+		return
+	}
+	if err := errors.Join(w.produce(e.Epoch, e.Changelog), w.produce(e.Epoch, e.Checkpoints)); err != nil {
+		w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Aborted, Err: err})
+		return
+	}
+	l.run(func(ctx context.Context) {
+		ctx, cancel := withDeadline(ctx, w.cfg.TransactionTimeout, "the commit of a transaction")
+		defer cancel()
+		if err := w.putOffsets(ctx, l, e); err != nil {
+			if l.producer.Fenced(err) {
+				w.box.post(fatal{w.fencedError(err)})
+				return
+			}
+			w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Aborted, Err: err})
+			return
+		}
+		outcome, err := l.producer.Commit(ctx)
+		switch outcome {
+		case kafka.CommittedOutcome:
+			w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Committed})
+		case kafka.AbortedOutcome:
+			w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Aborted, Err: err})
+		case kafka.FencedOutcome:
+			w.box.post(fatal{w.fencedError(err)})
+		default:
+			w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Unknown, Err: err})
+		}
+	})
+}
+
+// errNotOwned says that a task was lost between its work and the commit.
+var errNotOwned = errors.New("task: the group took a task of the transaction away")
+
+// putOffsets waits for the acknowledgements and puts the offsets into the transaction. The tokens are looked at last:
+// whoever holds them all also holds the generation, because a rebalance waits for OnRevoked.
+func (w *worker) putOffsets(ctx context.Context, l *life, e core.Commit) error {
+	if err := l.producer.Flush(ctx); err != nil {
+		return err
+	}
+	m, ok := w.tokens.hold(e.Owned)
+	if !ok {
+		return errNotOwned
+	}
+	offsets := make(map[kafka.TopicPartition]int64, len(e.Offsets))
+	for _, o := range e.Offsets {
+		offsets[kafka.TopicPartition{Topic: o.Topic, Partition: int32(o.Partition)}] = o.Offset
+	}
+	return l.producer.CommitOffsets(ctx, m, offsets)
+}
+
+// checkRoom makes sure, before the transaction is decided, that its writes will fit the stores.
+func (w *worker) checkRoom(changelog []core.OutRecord) error {
+	type part struct {
+		topic     string
+		partition int
+	}
+	add := make(map[part]int64)
+	for _, r := range changelog {
+		if r.Value != nil {
+			add[part{r.Topic, r.Partition}] += int64(len(r.Key) + len(r.Value))
+		}
+	}
+	for p, n := range add {
+		if err := w.stores.checkRoom(p.topic, p.partition, n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// applyStores brings the stores up to the transaction that was committed.
+func (w *worker) applyStores(e core.ApplyStores) {
+	ends := w.life.ends(e.Epoch)
+	for _, s := range e.Stores {
+		if err := w.stores.apply(s, ends); err != nil {
+			w.fail(fmt.Errorf("task: store %s of task %s: %w", s.Store, s.Task.Name(), err))
+			return
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package task
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/strandline-io/strandline/stream"
+	"github.com/strandline-io/strandline/stream/task/core"
+)
+
+// NoWatermark is a watermark that is not known yet.
+const NoWatermark = -1
+
+// Progress is how far a job has come, over all processes, as its committed checkpoints say: what it counts is durable
+// and counted once.
+type Progress struct {
+	Job    string
+	Stages []StageProgress // in the order of the plan
+	// Commits counts the commits of all tasks: a transaction of a worker is one for each task that it touched.
+	Commits int64
+	// Finished says that every task has ended.
+	Finished bool
+}
+
+// StageProgress sums the tasks of a stage.
+type StageProgress struct {
+	Stage string
+	Tasks int
+	Ended int
+	// WatermarkMs is the lowest watermark that the stage's tasks have told downstream, NoWatermark while one of them has
+	// none. Tasks that have ended hold nothing back.
+	WatermarkMs int64
+	Counters    core.Counters
+}
+
+// Stage returns the progress of one stage.
+func (p Progress) Stage(name string) StageProgress {
+	for _, s := range p.Stages {
+		if s.Stage == name {
+			return s
+		}
+	}
+	return StageProgress{Stage: name, WatermarkMs: NoWatermark}
+}
+
+// display turns checkpoints into calls of the progress callback.
+type display struct {
+	cfg     Config
+	plan    *stream.Plan
+	tasks   map[string]*core.Checkpoint
+	changed bool
+	updated time.Time
+}
+
+func newDisplay(cfg Config, plan *stream.Plan) *display {
+	return &display{cfg: cfg, plan: plan, tasks: make(map[string]*core.Checkpoint)}
+}
+
+// due is how long to wait for more before update is to be called; 0 is for ever.
+func (d *display) due() time.Duration {
+	if d.cfg.Progress == nil || !d.changed {
+		return 0
+	}
+	return max(time.Millisecond, d.cfg.ProgressInterval-time.Since(d.updated))
+}
+
+func (d *display) seen(key string, value []byte) {
+	if d.cfg.Progress == nil || key == core.JobRecordKey {
+		return
+	}
+	if c, err := core.DecodeCheckpoint(value); err == nil { // a worker stops the job over one that cannot be read
+		d.tasks[key] = c
+		d.changed = true
+	}
+	if d.due() <= time.Millisecond {
+		d.update()
+	}
+}
+
+func (d *display) update() {
+	if d.cfg.Progress == nil {
+		return
+	}
+	d.changed, d.updated = false, time.Now()
+	d.cfg.Progress(d.progress())
+}
+
+// last shows what came since the last update.
+func (d *display) last() {
+	if d.changed {
+		d.update()
+	}
+}
+
+// finished reports whether every task of the job has ended and given all its rows to its sinks.
+func (d *display) finished() bool {
+	for _, st := range d.plan.Stages {
+		for n := range st.Tasks {
+			if c := d.tasks[stream.TaskName(st.Name, n)]; c == nil || !c.Ended || slices.ContainsFunc(c.Sinks, hasToken) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func hasToken(s core.SinkCheckpoint) bool { return s.Token != nil }
+
+func (d *display) progress() Progress {
+	p := Progress{Job: d.plan.Job, Finished: true}
+	for _, c := range slices.Sorted(maps.Keys(d.tasks)) {
+		p.Commits += d.tasks[c].Commit
+	}
+	for _, st := range d.plan.Stages {
+		s := StageProgress{Stage: st.Name, Tasks: st.Tasks, WatermarkMs: NoWatermark}
+		lowest, known := int64(0), true
+		for n := range st.Tasks {
+			c := d.tasks[stream.TaskName(st.Name, n)]
+			if c == nil {
+				known, p.Finished = false, false
+				continue
+			}
+			add(&s.Counters, c.Counters)
+			if c.Ended {
+				s.Ended++
+				continue
+			}
+			p.Finished = false
+			if c.Sent.Watermark == nil {
+				known = false
+			} else if lowest == 0 || *c.Sent.Watermark < lowest {
+				lowest = *c.Sent.Watermark
+			}
+		}
+		if known && s.Ended < s.Tasks {
+			s.WatermarkMs = lowest
+		}
+		p.Stages = append(p.Stages, s)
+	}
+	return p
+}
+
+func add(sum *core.Counters, c core.Counters) {
+	sum.Records += c.Records
+	sum.Skipped += c.Skipped
+	sum.DeadLettered += c.DeadLettered
+	sum.Late += c.Late
+	sum.Emitted += c.Emitted
+}

@@ -1,0 +1,256 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/strandline-io/strandline/stream"
+	"github.com/strandline-io/strandline/stream/kafka"
+	"github.com/strandline-io/strandline/stream/task/core"
+)
+
+// runner is what the workers of one process share.
+type runner struct {
+	cfg      Config
+	plan     *stream.Plan
+	record   *core.JobRecord
+	client   *kafka.Client
+	topicIDs map[string]string
+	workers  []*worker
+}
+
+// Run runs this process's part of a job. It returns nil when every task of the job has ended, in whatever process, and
+// also when ctx is cancelled and the workers have committed and stopped within Config.StopDeadline. Any other end is an
+// error that says what to do; what was not committed then is done again at the next start, and nothing is done twice.
+//
+// Errors to tell apart: ErrFenced, *MissingTopicError, *ChangedTopicError, *DifferentInputError, *DifferentPlanError,
+// *OrphanOffsetsError, *ChangedFileError, *stream.RecordError, *kafka.TransactionTimeoutError, *state.FullError, and what
+// sinks return.
+func Run(ctx context.Context, plan *stream.Plan, cfg Config) error {
+	cfg = cfg.withDefaults(plan)
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	r := &runner{cfg: cfg}
+	err := r.start(ctx, plan)
+	if r.client != nil {
+		defer r.client.Close()
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // cancelled before anything was begun
+		}
+		return err
+	}
+	return r.work(ctx)
+}
+
+func (r *runner) start(ctx context.Context, plan *stream.Plan) error {
+	ctx, cancel := withDeadline(ctx, r.cfg.StartDeadline, "the start of job "+plan.Job)
+	defer cancel()
+	var err error
+	if r.client, err = kafka.Open(ctx, r.cfg.Kafka); err != nil {
+		return err
+	}
+	if err := r.client.CheckTransactionTimeout(ctx, r.cfg.TransactionTimeout); err != nil {
+		return err
+	}
+	s := &starter{c: r.client, plan: plan, cfg: r.cfg}
+	if r.plan, r.record, err = s.start(ctx); err != nil {
+		return err
+	}
+	r.topicIDs = make(map[string]string)
+	for _, t := range r.record.Topics {
+		if t.ID != "" {
+			r.topicIDs[t.Name] = t.ID
+		}
+	}
+	for n := range r.cfg.Workers {
+		w, err := newWorker(r, n)
+		if err != nil {
+			return err
+		}
+		r.workers = append(r.workers, w)
+	}
+	return nil
+}
+
+// work runs the workers, and beside them the reader of the checkpoint topic that tells them how the others stand.
+func (r *runner) work(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	follow, stopFollowing := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopFollowing()
+	var group sync.WaitGroup
+	errs := make([]error, len(r.workers)+1)
+	for i, w := range r.workers {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			if errs[i] = w.loop(ctx); errs[i] != nil {
+				cancel()
+			}
+		}()
+	}
+	var following sync.WaitGroup
+	following.Add(1)
+	go func() {
+		defer following.Done()
+		if errs[len(r.workers)] = r.follow(follow); errs[len(r.workers)] != nil {
+			cancel()
+		}
+	}()
+	group.Wait()
+	r.leave(ctx)
+	if err := first(errs); err != nil || r.cfg.Progress == nil || ctx.Err() != nil {
+		stopFollowing()
+	} else {
+		// The last checkpoints are committed: the display ends with them.
+		defer time.AfterFunc(leaveDeadline, stopFollowing).Stop()
+	}
+	following.Wait()
+	return first(errs)
+}
+
+// first returns the error that explains the others: workers that were only stopped because of it come after.
+func first(errs []error) error {
+	for _, err := range errs {
+		if err != nil && !errors.Is(err, errStopDeadline) {
+			return err
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// leaveDeadline bounds what the end of a process waits for the group.
+const leaveDeadline = 5 * time.Second
+
+// leave takes the workers out of the group, so that the rest of the job, or the next start with another number of
+// processes, need not wait for their sessions to expire. A slot that another process took is its own.
+func (r *runner) leave(ctx context.Context) {
+	ctx, cancel := withDeadline(context.WithoutCancel(ctx), leaveDeadline, "leaving the group")
+	defer cancel()
+	var slots []string
+	for _, w := range r.workers {
+		if !errors.Is(w.err, ErrFenced) {
+			slots = append(slots, w.slot)
+		}
+	}
+	if err := r.client.RemoveMembers(ctx, r.plan.Job, slots...); err != nil {
+		r.cfg.Logger.Info("could not leave the group, its session will expire", "job", r.plan.Job, "err", err)
+	}
+}
+
+// follow reads the checkpoint topic from its beginning for all workers, and for the progress callback.
+func (r *runner) follow(ctx context.Context) error {
+	f := newFollower(r.client, r.plan, r.topicIDs)
+	defer f.close()
+	show := newDisplay(r.cfg, r.plan)
+	for {
+		key, value, err := f.next(ctx, show.due())
+		switch {
+		case errors.Is(err, errNothingYet):
+			show.update()
+		case ctx.Err() != nil:
+			f.rest(func(key string, value []byte) { show.seen(key, value) })
+			show.last()
+			return nil
+		case err != nil:
+			return err
+		default:
+			show.seen(key, value)
+			for _, w := range r.workers {
+				w.box.postCheckpoint(key, value)
+			}
+			if r.cfg.Progress != nil && show.finished() {
+				show.last()
+				return nil
+			}
+		}
+	}
+}
+
+// follower reads all partitions of a checkpoint topic.
+type follower struct {
+	topic   string
+	fetcher *kafka.Fetcher
+	batch   kafka.Batch
+	taken   bool
+}
+
+func newFollower(c *kafka.Client, plan *stream.Plan, topicIDs map[string]string) *follower {
+	f := &follower{topic: plan.CheckpointTopic, fetcher: kafka.NewFetcher(c, kafka.FetchConfig{TopicIDs: topicIDs})}
+	for _, t := range plan.Topics {
+		if t.Name == plan.CheckpointTopic {
+			for p := range t.Partitions {
+				f.fetcher.Add(kafka.TopicPartition{Topic: t.Name, Partition: int32(p)}, 0, 1)
+			}
+		}
+	}
+	return f
+}
+
+func (f *follower) close() { f.fetcher.Close() }
+
+// errNothingYet says that no checkpoint came in the time given.
+var errNothingYet = errors.New("nothing yet")
+
+// next gives the next committed record of the topic. wait 0 waits for ever.
+func (f *follower) next(ctx context.Context, wait time.Duration) (string, []byte, error) {
+	var timeout <-chan time.Time
+	if wait > 0 {
+		t := time.NewTimer(wait)
+		defer t.Stop()
+		timeout = t.C
+	}
+	for {
+		if key, value, ok := f.pop(); ok {
+			return key, value, nil
+		}
+		if f.batch.Err != nil {
+			return "", nil, fmt.Errorf("task: following the checkpoints: %w", f.batch.Err)
+		}
+		var ok bool
+		if f.batch, ok = f.fetcher.Take(); ok {
+			f.taken = true
+			continue
+		}
+		select {
+		case <-ctx.Done():
+			return "", nil, ctx.Err()
+		case <-timeout:
+			return "", nil, errNothingYet
+		case <-f.fetcher.Ready():
+		}
+	}
+}
+
+// rest gives what was fetched already.
+func (f *follower) rest(fn func(key string, value []byte)) {
+	for {
+		for key, value, ok := f.pop(); ok; key, value, ok = f.pop() {
+			fn(key, value)
+		}
+		var ok bool
+		if f.batch, ok = f.fetcher.Take(); !ok {
+			return
+		}
+		f.taken = true
+	}
+}
+
+func (f *follower) pop() (string, []byte, bool) {
+	if len(f.batch.Records) == 0 {
+		if f.taken {
+			f.fetcher.Release(f.batch)
+			f.taken = false
+		}
+		return "", nil, false
+	}
+	r := f.batch.Records[0]
+	f.batch.Records = f.batch.Records[1:]
+	return string(r.Key), r.Value, true
+}

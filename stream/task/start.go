@@ -1,0 +1,341 @@
+package task
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/strandline-io/strandline/stream"
+	"github.com/strandline-io/strandline/stream/kafka"
+	"github.com/strandline-io/strandline/stream/task/core"
+)
+
+// startTries is how often a starter whose transaction failed looks again before it gives up.
+const startTries = 5
+
+// starter brings a job to the point where its workers can run: topics exist and are the right ones, and the job record
+// says which run this is.
+type starter struct {
+	c    *kafka.Client
+	plan *stream.Plan
+	cfg  Config
+}
+
+// start returns the bound plan and the job record, its own or the one that an earlier or faster starter wrote.
+func (s *starter) start(ctx context.Context) (*stream.Plan, *core.JobRecord, error) {
+	if err := s.bind(ctx); err != nil {
+		return nil, nil, err
+	}
+	topics, err := s.topics(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	record, err := s.read(ctx, topics)
+	if err != nil {
+		return nil, nil, err
+	}
+	if record == nil {
+		if record, err = s.first(ctx, topics); err != nil {
+			return nil, nil, err
+		}
+		if topics, err = s.topics(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	if err := s.compare(record, topics); err != nil {
+		return nil, nil, err
+	}
+	identity := stream.JobIdentity{Job: s.plan.Job, Run: runName(record)}
+	for _, st := range s.plan.Stages {
+		for _, sink := range st.Sinks {
+			if err := sink.Check(ctx, identity); err != nil {
+				return nil, nil, fmt.Errorf("sink %q: %w", sink.Name(), err)
+			}
+		}
+	}
+	return s.plan, record, nil
+}
+
+func runName(r *core.JobRecord) string { return strconv.FormatInt(r.Run, 10) }
+
+// bind asks the cluster for the partition counts that the plan leaves to it.
+func (s *starter) bind(ctx context.Context) error {
+	unbound := s.plan.Unbound()
+	if len(unbound) == 0 {
+		return nil
+	}
+	topics, err := s.c.Topics(ctx, unbound...)
+	if err != nil {
+		return err
+	}
+	counts := make(map[string]int)
+	for _, name := range unbound {
+		if t, ok := topics[name]; ok {
+			counts[name] = int(t.Partitions)
+		}
+	}
+	s.plan, err = s.plan.Bind(counts)
+	return err
+}
+
+func (s *starter) topics(ctx context.Context) (map[string]kafka.Topic, error) {
+	names := make([]string, len(s.plan.Topics))
+	for i, t := range s.plan.Topics {
+		names[i] = t.Name
+	}
+	return s.c.Topics(ctx, names...)
+}
+
+// read returns the job record, nil if there is none.
+func (s *starter) read(ctx context.Context, topics map[string]kafka.Topic) (*core.JobRecord, error) {
+	if _, ok := topics[s.plan.CheckpointTopic]; !ok {
+		return nil, nil
+	}
+	var record *core.JobRecord
+	_, err := s.c.ReadAll(ctx, kafka.TopicPartition{Topic: s.plan.CheckpointTopic}, func(r kafka.Record) error {
+		if string(r.Key) != core.JobRecordKey {
+			return nil
+		}
+		var err error
+		if record, err = core.DecodeJobRecord(r.Value); err != nil {
+			return fmt.Errorf("topic %q, offset %d: %w", s.plan.CheckpointTopic, r.Offset, err)
+		}
+		return nil
+	})
+	return record, err
+}
+
+// first is the first start: it creates the topics and writes the record, in one transaction with the splits.
+func (s *starter) first(ctx context.Context, topics map[string]kafka.Topic) (*core.JobRecord, error) {
+	if err := s.refuseOrphans(ctx, topics); err != nil {
+		return nil, err
+	}
+	topics, err := s.create(ctx, topics)
+	if err != nil {
+		return nil, err
+	}
+	var last error
+	for range startTries {
+		record, err := s.write(ctx, topics)
+		if err == nil || !retryableStart(err) {
+			return record, err
+		}
+		last = err
+		s.cfg.Logger.Info("another starter was faster or the start transaction failed, looking again", "job", s.plan.Job, "err", err)
+	}
+	return nil, fmt.Errorf("job %q could not write its record in %d tries: %w", s.plan.Job, startTries, last)
+}
+
+// errStartAgain marks a start transaction that did not commit for a reason that may pass.
+var errStartAgain = errors.New("the start transaction did not commit")
+
+func retryableStart(err error) bool { return errors.Is(err, errStartAgain) }
+
+// refuseOrphans stops a start without a job record over committed offsets.
+func (s *starter) refuseOrphans(ctx context.Context, topics map[string]kafka.Topic) error {
+	var tps []kafka.TopicPartition
+	for _, st := range s.plan.Stages {
+		for _, in := range st.Inputs {
+			if t, ok := topics[in.Topic]; ok {
+				for p := range t.Partitions {
+					tps = append(tps, kafka.TopicPartition{Topic: in.Topic, Partition: p})
+				}
+			}
+		}
+	}
+	offsets, err := s.c.CommittedOffsets(ctx, s.plan.Job, tps)
+	if err != nil {
+		return err
+	}
+	for _, tp := range tps {
+		if _, ok := offsets[tp]; ok {
+			return &OrphanOffsetsError{Job: s.plan.Job, Topic: tp.Topic, CheckpointTopic: s.plan.CheckpointTopic}
+		}
+	}
+	return nil
+}
+
+// create makes the topics that the job owns and checks the others.
+func (s *starter) create(ctx context.Context, existing map[string]kafka.Topic) (map[string]kafka.Topic, error) {
+	var specs []kafka.TopicSpec
+	for _, t := range s.plan.Topics {
+		_, exists := existing[t.Name]
+		switch {
+		case t.Kind == stream.KindSource && !exists:
+			return nil, &MissingTopicError{Job: s.plan.Job, Topic: t.Name}
+		case t.Kind == stream.KindSource || t.Kind == stream.KindDeadLetter && exists:
+			continue
+		}
+		specs = append(specs, kafka.TopicSpec{
+			Name: t.Name, Partitions: int32(t.Partitions), Compacted: t.Compacted, KeepForever: true,
+		})
+	}
+	if _, err := s.c.CreateTopics(ctx, specs); err != nil {
+		return nil, err
+	}
+	return s.topics(ctx)
+}
+
+// write writes the job record unless it is there: the transactional id "<job>-start" lets only one of several starters
+// that came at the same time commit, and the others read what it wrote.
+func (s *starter) write(ctx context.Context, topics map[string]kafka.Topic) (*core.JobRecord, error) {
+	p, err := s.c.OpenProducer(ctx, kafka.ProducerConfig{ID: s.plan.Job + "-start", TransactionTimeout: s.cfg.TransactionTimeout})
+	if errors.Is(err, kafka.ErrFenced) {
+		return nil, fmt.Errorf("%w: %w", errStartAgain, err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer p.Close()
+	if record, err := s.read(ctx, topics); record != nil || err != nil {
+		return record, err
+	}
+	record, err := s.record(ctx, topics)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Begin(); err != nil {
+		return nil, err
+	}
+	for _, r := range s.startRecords(record) {
+		p.Produce(ctx, r, nil)
+	}
+	if err := p.Flush(ctx); err != nil {
+		return nil, fmt.Errorf("%w: %w", errStartAgain, err)
+	}
+	if outcome, err := p.Commit(ctx); outcome != kafka.CommittedOutcome {
+		return nil, fmt.Errorf("%w (%v): %w", errStartAgain, outcome, err)
+	}
+	s.cfg.Logger.Info("job begins", "job", s.plan.Job, "run", record.Run)
+	return record, nil
+}
+
+// record says what this run is: its id, its topics, the ends of what it reads as bounded, its splits.
+func (s *starter) record(ctx context.Context, topics map[string]kafka.Topic) (*core.JobRecord, error) {
+	var known []core.TopicRecord
+	for _, t := range kafka.SortedTopics(topics) {
+		known = append(known, core.TopicRecord{Name: t.Name, ID: topicID(t), Partitions: int(t.Partitions)})
+	}
+	var fixed []kafka.TopicPartition
+	for _, t := range core.NeedsEnds(s.plan) {
+		for p := range t.Partitions {
+			fixed = append(fixed, kafka.TopicPartition{Topic: t.Name, Partition: int32(p)})
+		}
+	}
+	offsets, err := s.c.EndOffsets(ctx, fixed, kafka.Committed)
+	if err != nil {
+		return nil, err
+	}
+	var ends []core.PartitionEnd
+	for _, tp := range fixed {
+		ends = append(ends, core.PartitionEnd{Topic: tp.Topic, Partition: int(tp.Partition), EndOffset: offsets[tp]})
+	}
+	return core.NewJobRecord(s.plan, s.cfg.Now().UnixMilli(), known, ends), nil
+}
+
+func topicID(t kafka.Topic) string {
+	if strings.Trim(t.ID, "0") == "" {
+		return ""
+	}
+	return t.ID
+}
+
+func splitsOf(in stream.Input) []stream.Split {
+	out := make([]stream.Split, len(in.Files))
+	for i, f := range in.Files {
+		out[i] = f.Split
+	}
+	return out
+}
+
+// startRecords are the records of the start transaction: one per split, so that a split is a partition which the group
+// assigns and fences like any other, and the job record.
+func (s *starter) startRecords(r *core.JobRecord) []kafka.Record {
+	now := s.cfg.Now().UnixMilli()
+	var out []kafka.Record
+	for _, st := range s.plan.Stages {
+		for _, in := range st.Inputs {
+			for n, f := range in.Files {
+				out = append(out, kafka.Record{
+					TopicPartition: kafka.TopicPartition{Topic: in.Topic, Partition: int32(n)},
+					Key:            []byte(f.Split.Name), Value: splitValue(f.Split), TimestampMs: now,
+				})
+			}
+		}
+	}
+	return append(out, kafka.Record{
+		TopicPartition: kafka.TopicPartition{Topic: s.plan.CheckpointTopic}, Key: []byte(core.JobRecordKey), Value: r.Encode(), TimestampMs: now,
+	})
+}
+
+func splitValue(split stream.Split) []byte {
+	b, err := json.Marshal(split)
+	if err != nil {
+		panic(fmt.Sprintf("BUG: a split has no JSON: %v", err))
+	}
+	return b
+}
+
+// compare refuses to run a job over topics, stages or inputs that are not those it began with.
+func (s *starter) compare(r *core.JobRecord, topics map[string]kafka.Topic) error {
+	if r.Job != s.plan.Job {
+		return &DifferentPlanError{Job: s.plan.Job, What: "the name", Began: r.Job, Now: s.plan.Job}
+	}
+	if began, now := describe(r.Stages), describe(core.NewJobRecord(s.plan, r.Run, nil, nil).Stages); began != now {
+		return &DifferentPlanError{Job: s.plan.Job, What: "the stages", Began: began, Now: now}
+	}
+	recorded := make(map[string]core.TopicRecord)
+	for _, t := range r.Topics {
+		recorded[t.Name] = t
+	}
+	for _, spec := range s.plan.Topics {
+		began, known := recorded[spec.Name]
+		now, exists := topics[spec.Name]
+		switch {
+		case !known:
+			return &DifferentPlanError{Job: s.plan.Job, What: "topics", Began: "without " + spec.Name, Now: "it"}
+		case !exists:
+			return &MissingTopicError{Job: s.plan.Job, Topic: spec.Name, Began: true}
+		case began.ID != topicID(now):
+			return &ChangedTopicError{Job: s.plan.Job, Topic: spec.Name, What: "id", Began: began.ID, Now: topicID(now)}
+		case began.Partitions != int(now.Partitions):
+			return &ChangedTopicError{Job: s.plan.Job, Topic: spec.Name, What: "partition count",
+				Began: strconv.Itoa(began.Partitions), Now: strconv.Itoa(int(now.Partitions))}
+		}
+	}
+	return s.compareSplits(r)
+}
+
+func (s *starter) compareSplits(r *core.JobRecord) error {
+	began := make(map[string][]stream.Split)
+	for _, in := range r.Splits {
+		began[in.Stream] = in.Splits
+	}
+	for _, st := range s.plan.Stages {
+		for _, in := range st.Inputs {
+			if in.Kind == stream.InputFile && !slices.Equal(began[in.Name], splitsOf(in)) {
+				return &DifferentInputError{Job: s.plan.Job, Stream: in.Name, Began: began[in.Name], Now: splitsOf(in)}
+			}
+		}
+	}
+	return nil
+}
+
+// describe shows what of the stages a job's state depends on.
+func describe(stages []core.StageRecord) string {
+	var b strings.Builder
+	for _, st := range stages {
+		fmt.Fprintf(&b, " %s(%d tasks, inputs %v, stores %v, sinks %v)", st.Name, st.Tasks, st.Inputs, st.Stores, st.Sinks)
+	}
+	return strings.TrimSpace(b.String())
+}
+
+// withDeadline bounds the start.
+func withDeadline(ctx context.Context, d time.Duration, what string) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("%s took longer than %v", what, d))
+}

@@ -1,0 +1,319 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/strandline-io/strandline/stream"
+	"github.com/strandline-io/strandline/stream/kafka"
+	"github.com/strandline-io/strandline/stream/task/core"
+)
+
+// worker is one loop. Its goroutine owns every field but box, tokens and what says otherwise.
+type worker struct {
+	run  *runner
+	cfg  Config
+	plan *stream.Plan
+	log  *slog.Logger
+	slot string // the transactional id, and the member's instance id
+
+	core    *core.Worker
+	box     *mailbox
+	member  *kafka.Member
+	fetcher *kafka.Fetcher
+	files   *fileReaders
+	sinks   *sinkWriters
+	stores  *storeSet
+	tokens  *ownership
+
+	base       context.Context // ends with the worker
+	life       *life
+	endLife    atomic.Pointer[context.CancelFunc] // the current life's, for others than the loop
+	started    time.Time
+	background sync.WaitGroup // drops under way
+
+	inputs   map[kafka.TopicPartition]inputOf
+	fetchOf  map[kafka.TopicPartition]uint64
+	fetches  uint64             // the newest fetch token
+	held     map[core.Task]bool // tasks that the worker has not given back
+	revoking *revoke
+	finished bool
+	done     bool
+	err      error
+	closed   chan struct{} // closed when the loop has ended: callbacks wait no more
+}
+
+// inputOf says which input of which task a partition is.
+type inputOf struct {
+	task  core.Task
+	input int
+	kind  stream.InputKind
+}
+
+func newWorker(r *runner, n int) (*worker, error) {
+	c, err := core.New(core.Config{Plan: r.plan, Job: r.record, CommitIntervalMs: r.cfg.CommitInterval.Milliseconds()})
+	if err != nil {
+		return nil, err
+	}
+	slot := fmt.Sprintf("%s-%d-%d", r.plan.Job, r.cfg.Replica, n)
+	w := &worker{
+		run: r, cfg: r.cfg, plan: r.plan, slot: slot,
+		log:  r.cfg.Logger.With("job", r.plan.Job, "txn_id", slot),
+		core: c, box: newMailbox(), tokens: newOwnership(),
+		inputs: make(map[kafka.TopicPartition]inputOf), fetchOf: make(map[kafka.TopicPartition]uint64),
+		held: make(map[core.Task]bool), closed: make(chan struct{}), started: time.Now(),
+	}
+	for _, st := range r.plan.Stages {
+		for i, in := range st.Inputs {
+			for p := range st.Tasks {
+				tp := kafka.TopicPartition{Topic: in.Topic, Partition: int32(p)}
+				w.inputs[tp] = inputOf{core.Task{Stage: st.Name, Number: p}, i, in.Kind}
+			}
+		}
+	}
+	w.sinks = newSinkWriters(w)
+	w.stores = newStoreSet(r)
+	w.files = newFileReaders(w.box.wake)
+	return w, nil
+}
+
+// loop runs until the job is finished, the context is cancelled and the worker stopped, or something fails for good.
+func (w *worker) loop(ctx context.Context) error {
+	base, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	w.base = base
+	w.live(newLife(base, 1))
+	w.fetcher = kafka.NewFetcher(w.run.client, kafka.FetchConfig{TopicIDs: w.run.topicIDs})
+	if err := w.begin(ctx); err != nil {
+		w.shutDown(cancel)
+		return err
+	}
+	stop := ctx.Done()
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	for !w.done {
+		if w.takeMessage() || w.takeRecords() {
+			continue
+		}
+		w.schedule(tick)
+		var ready <-chan struct{}
+		if w.core.WantsRecords() {
+			ready = w.fetcher.Ready()
+		}
+		select {
+		case <-w.box.signal:
+		case <-ready:
+		case <-tick.C:
+			w.sinks.poll()
+			w.step(core.Tick{})
+		case <-stop:
+			stop = nil
+			deadline := time.AfterFunc(w.cfg.StopDeadline, func() {
+				w.box.post(fatal{errStopDeadline})
+				w.interrupt()
+			})
+			defer deadline.Stop()
+			w.step(core.Stopping{})
+		}
+	}
+	w.shutDown(cancel)
+	return w.err
+}
+
+// begin joins the group first and takes the transactional id then: whoever held the slot before is fenced in the group
+// by the time its id is, so it cannot take the id back (see takeSlot).
+func (w *worker) begin(ctx context.Context) error {
+	var err error
+	if w.member, err = w.join(); err != nil {
+		return err
+	}
+	p, err := w.takeSlot(ctx)
+	if ctx.Err() != nil {
+		if p != nil {
+			p.Close()
+		}
+		w.done = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	w.life.start(p)
+	return nil
+}
+
+// shutDown ends everything of the worker, in the order in which it depends on each other.
+func (w *worker) shutDown(cancel context.CancelFunc) {
+	w.tokens.endAll()
+	close(w.closed)
+	cancel()
+	w.life.end()
+	w.background.Wait()
+	for _, s := range w.sinks.takeAll() {
+		s.close()
+	}
+	w.files.removeAll()
+	w.files.wait()
+	w.fetcher.Close()
+	if w.member != nil {
+		w.member.Leave()
+	}
+}
+
+// live makes l the current life.
+func (w *worker) live(l *life) {
+	w.life = l
+	w.endLife.Store(&l.cancel)
+}
+
+// interrupt ends the current life from outside of the loop, which may be waiting in it. Whoever does so posts a message
+// that makes core drop everything, or ends the worker.
+func (w *worker) interrupt() { (*w.endLife.Load())() }
+
+// afterInterrupt makes core drop everything if the life was ended from outside and core has not done so by itself.
+func (w *worker) afterInterrupt() {
+	if w.life.ctx.Err() != nil {
+		w.step(core.Failed{Epoch: w.core.Status().Epoch, Err: errInterrupted})
+	}
+}
+
+// errInterrupted is the reason of a drop whose cause was a deadline of the group.
+var errInterrupted = errors.New("task: the group's deadline passed")
+
+// maxTick is how long core may go without a Tick.
+const maxTick = 100 * time.Millisecond
+
+func (w *worker) schedule(tick *time.Timer) {
+	d := maxTick
+	if at, ok := w.core.NextTickMs(); ok {
+		d = max(0, min(d, time.Duration(at-w.nowMs())*time.Millisecond))
+	}
+	tick.Reset(d)
+}
+
+func (w *worker) nowMs() int64 { return time.Since(w.started).Milliseconds() }
+
+// step gives core one event and carries out what it decides.
+func (w *worker) step(e core.Event) {
+	if w.done {
+		return
+	}
+	w.core.Step(w.nowMs(), e)
+	for _, effect := range append([]core.Effect(nil), w.core.Effects()...) {
+		if w.done {
+			return
+		}
+		w.carryOut(effect)
+	}
+}
+
+func (w *worker) fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+	w.done = true
+}
+
+// takeMessage handles the next message of the mailbox.
+func (w *worker) takeMessage() bool {
+	msg, ok := w.box.take()
+	if !ok {
+		return false
+	}
+	switch m := msg.(type) {
+	case answer:
+		if m.life != w.life.number {
+			break
+		}
+		if e, ok := m.event.(core.TxnEnded); ok && e.Outcome == core.Committed {
+			w.life.inTxn = false
+		}
+		w.step(m.event)
+	case checkpointMsg:
+		w.step(core.CheckpointSeen{Key: []byte(m.key), Value: m.value})
+	case reborn:
+		if m.life != w.life {
+			m.p.Close()
+			break
+		}
+		w.life.start(m.p)
+		w.step(core.Dropped{Epoch: m.epoch})
+	case fatal:
+		w.fail(m.err)
+	case assigned:
+		w.onAssigned(m)
+	case *revoke:
+		w.onRevoke(m)
+	case revokeExpired:
+		w.onRevokeExpired(m)
+	case *lost:
+		w.onLost(m)
+	default:
+		panic(fmt.Sprintf("BUG: message %T", msg))
+	}
+	return true
+}
+
+// takeRecords gives core one batch of a fetch or of a file, if it wants records.
+func (w *worker) takeRecords() bool {
+	if !w.core.WantsRecords() || w.sinks.full() {
+		return false
+	}
+	if e, err, ok := w.files.take(); ok {
+		if err != nil {
+			w.fail(err)
+			return true
+		}
+		w.step(e)
+		return true
+	}
+	b, ok := w.fetcher.Take()
+	if !ok {
+		return false
+	}
+	defer w.fetcher.Release(b)
+	in, known := w.inputs[b.TopicPartition]
+	if !known || w.fetchOf[b.TopicPartition] != b.Token {
+		return true
+	}
+	switch {
+	case b.Err != nil:
+		w.fail(w.fetchError(b))
+	case b.Unreachable != nil:
+		w.step(core.FetchFailed{Task: in.task, Input: in.input})
+	default:
+		w.step(core.Records{
+			Task: in.task, Input: in.input, Records: messages(in.input, b.Records), Next: core.Position{Offset: b.NextOffset},
+			LastStableOffset: b.LastStableOffset, HighWatermark: b.HighWatermark,
+		})
+	}
+	return true
+}
+
+func (w *worker) fetchError(b kafka.Batch) error {
+	if missing, ok := errors.AsType[*kafka.MissingTopicError](b.Err); ok {
+		return &MissingTopicError{Job: w.plan.Job, Topic: missing.Topic, Began: true}
+	}
+	if again, ok := errors.AsType[*kafka.RecreatedTopicError](b.Err); ok {
+		return &ChangedTopicError{Job: w.plan.Job, Topic: again.Topic, What: "id", Began: again.WantID, Now: again.GotID}
+	}
+	return fmt.Errorf("task: reading %s: %w", b.TopicPartition, b.Err)
+}
+
+func messages(input int, rs []kafka.Record) []stream.Message {
+	out := make([]stream.Message, len(rs))
+	for i, r := range rs {
+		out[i] = stream.Message{
+			Input: input, Partition: int(r.Partition), Offset: r.Offset, Key: r.Key, Value: r.Value, TimestampMs: r.TimestampMs,
+		}
+		for _, h := range r.Headers {
+			out[i].Headers = append(out[i].Headers, stream.Header{Key: h.Key, Value: h.Value})
+		}
+	}
+	return out
+}

@@ -73,20 +73,32 @@ func (it *Iterator) Err() error {
 	return it.err
 }
 
-// scanRecord decodes the record at pos of b into r and returns the position behind it, or -1.
+// scanRecord decodes the record at pos of b into r and returns the position behind it, or -1. Nearly all its varints
+// have one byte, which is decoded here: this runs once per record produced.
 func scanRecord(b []byte, pos int, r *Record) int {
-	length, pos := varint32(b, pos)
+	length, ok := oneByte(b, pos)
+	if pos++; !ok {
+		length, pos = varint32(b, pos-1)
+	}
 	if pos < 0 || length < 1 || int(length) > len(b)-pos {
 		return -1
 	}
 	end := pos + int(length)
 	b = b[:end:end]
 	r.Attributes = int8(b[pos])
-	if r.TimestampDelta, pos = varint64(b, pos+1); pos < 0 {
-		return -1
+	pos++
+	delta, ok := oneByte(b, pos)
+	r.TimestampDelta = int64(delta)
+	if pos++; !ok {
+		if r.TimestampDelta, pos = varint64(b, pos-1); pos < 0 {
+			return -1
+		}
 	}
-	if r.OffsetDelta, pos = varint32(b, pos); pos < 0 {
-		return -1
+	r.OffsetDelta, ok = oneByte(b, pos)
+	if pos++; !ok {
+		if r.OffsetDelta, pos = varint32(b, pos-1); pos < 0 {
+			return -1
+		}
 	}
 	if r.Key, pos = field(b, pos); pos < 0 {
 		return -1
@@ -94,8 +106,11 @@ func scanRecord(b []byte, pos int, r *Record) int {
 	if r.Value, pos = field(b, pos); pos < 0 {
 		return -1
 	}
-	if r.HeaderCount, pos = varint32(b, pos); pos < 0 {
-		return -1
+	r.HeaderCount, ok = oneByte(b, pos)
+	if pos++; !ok {
+		if r.HeaderCount, pos = varint32(b, pos-1); pos < 0 {
+			return -1
+		}
 	}
 	r.headers = b[pos:]
 	if r.HeaderCount != 0 {
@@ -126,31 +141,35 @@ func scanHeaders(b []byte, pos int, count int32) int {
 
 // field reads a varint length (-1: null) and that many bytes.
 func field(b []byte, pos int) ([]byte, int) {
-	length, pos := varint32(b, pos)
-	if length < 0 || pos < 0 {
-		if length == -1 && pos >= 0 {
+	length, ok := oneByte(b, pos)
+	if pos++; !ok {
+		length, pos = varint32(b, pos-1)
+	}
+	if pos < 0 || length < 0 || int(length) > len(b)-pos {
+		if pos >= 0 && length == -1 {
 			return nil, pos
 		}
-		return nil, -1
-	}
-	if int(length) > len(b)-pos {
 		return nil, -1
 	}
 	end := pos + int(length)
 	return b[pos:end:end], end
 }
 
-// varint32 reads a zig-zag varint of at most five bytes whose value fits an int32. It returns -1 as position if
-// there is none.
-func varint32(b []byte, pos int) (int32, int) {
-	if uint(pos) < uint(len(b)) && b[pos] < 0x80 {
-		return int32(b[pos]>>1) ^ -int32(b[pos]&1), pos + 1
+// oneByte decodes a zig-zag varint that has only one byte.
+func oneByte(b []byte, pos int) (int32, bool) {
+	if uint(pos) >= uint(len(b)) || b[pos] >= 0x80 {
+		return 0, false
 	}
-	return varint32Slow(b, pos)
+	return int32(b[pos]>>1) ^ -int32(b[pos]&1), true
 }
 
-func varint32Slow(b []byte, pos int) (int32, int) {
-	v, pos := varint64Slow(b, pos)
+// varint32 reads a zig-zag varint whose value fits an int32. It returns -1 as position if there is none.
+func varint32(b []byte, pos int) (int32, int) {
+	if uint(pos+1) < uint(len(b)) && b[pos+1] < 0x80 && b[pos] >= 0x80 {
+		u := uint32(b[pos]&0x7f) | uint32(b[pos+1])<<7
+		return int32(u>>1) ^ -int32(u&1), pos + 2
+	}
+	v, pos := varint64(b, pos)
 	if v < math.MinInt32 || v > math.MaxInt32 {
 		return 0, -1
 	}
@@ -158,13 +177,6 @@ func varint32Slow(b []byte, pos int) (int32, int) {
 }
 
 func varint64(b []byte, pos int) (int64, int) {
-	if uint(pos) < uint(len(b)) && b[pos] < 0x80 {
-		return int64(b[pos]>>1) ^ -int64(b[pos]&1), pos + 1
-	}
-	return varint64Slow(b, pos)
-}
-
-func varint64Slow(b []byte, pos int) (int64, int) {
 	if pos < 0 || pos >= len(b) {
 		return 0, -1
 	}

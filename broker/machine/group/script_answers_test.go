@@ -29,9 +29,9 @@ func orNone(s *string) string {
 	return *s
 }
 
-// printable shows bytes that are no text by their length.
+// printable shows long bytes, and those that are no text, by their length.
 func printable(b []byte) string {
-	if bytes.ContainsFunc(b, func(r rune) bool { return r < ' ' || r > '~' }) {
+	if len(b) > 40 || bytes.ContainsFunc(b, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return fmt.Sprintf("(%d bytes)", len(b))
 	}
 	return string(b)

@@ -23,14 +23,6 @@ type world struct {
 	topics  map[string]int32
 	log     func(kind uint8, payload []byte)
 	reply   func(op uint64, resp kmsg.Response)
-	journal []entry
-}
-
-// entry is one journaled change: a record of ours, or the machine's own.
-type entry struct {
-	kind    uint8 // 0: a change of the machine
-	payload []byte
-	machine func(*Groups)
 }
 
 func newWorld(t *testing.T, cfg Config) *world {
@@ -58,30 +50,16 @@ func (w *world) Record(kind uint8, payload []byte) {
 		w.t.Fatalf("a decided record does not apply: %v", err)
 	}
 	w.log(kind, payload)
-	w.journaled(entry{kind: kind, payload: bytes.Clone(payload)})
+	if err := w.shadow.Apply(kind, payload); err != nil {
+		w.t.Fatalf("a decided record does not replay: %v", err)
+	}
 	clear(payload)
 }
 
 // change is a durable change that the machine makes by a record of its own.
 func (w *world) change(f func(*Groups)) {
-	w.t.Helper()
 	f(w.gs)
-	w.journaled(entry{machine: f})
-}
-
-func (w *world) journaled(e entry) {
-	w.t.Helper()
-	w.journal = append(w.journal, e)
-	replay(w.t, w.shadow, e)
-}
-
-func replay(t *testing.T, gs *Groups, e entry) {
-	t.Helper()
-	if e.kind == 0 {
-		e.machine(gs)
-	} else if err := gs.Apply(e.kind, e.payload); err != nil {
-		t.Fatalf("a journaled record does not replay: %v", err)
-	}
+	f(w.shadow)
 }
 
 func (w *world) Reply(op uint64, resp kmsg.Response) { w.reply(op, resp) }
@@ -130,19 +108,16 @@ func (w *world) advance(ms int64) {
 	w.wallMs += ms
 }
 
-// restart makes the state that a broker has after kill -9: the snapshot of an earlier time, and all since replayed.
+// restart makes the state that a broker has after kill -9, from what was replayed. The one that replays goes on from a
+// snapshot too.
 func (w *world) restart() {
 	w.t.Helper()
-	gs := New(w.cfg)
-	for _, e := range w.journal {
-		replay(w.t, gs, e)
-	}
-	if gs.Hash() != w.gs.Hash() {
-		w.t.Fatalf("replay of all %d changes hashes to %x, the running state to %x", len(w.journal), gs.Hash(), w.gs.Hash())
-	}
-	w.gs = New(w.cfg)
-	if err := w.gs.Restore(gs.AppendSnapshot(nil)); err != nil {
-		w.t.Fatal(err)
+	snapshot := w.shadow.AppendSnapshot(nil)
+	w.gs, w.shadow = New(w.cfg), New(w.cfg)
+	for _, gs := range []*Groups{w.gs, w.shadow} {
+		if err := gs.Restore(snapshot); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	w.check()
 }

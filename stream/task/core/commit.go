@@ -240,6 +240,7 @@ func (w *Worker) publish() {
 			pending = pending || s.token != nil
 		}
 		w.seen.note(t.id.Name(), t.out.Ended, pending, t.loaded)
+		w.recheck = w.recheck || t.out.Ended
 		t.touched, t.moved = false, false
 		for _, in := range t.inputs {
 			in.moved = false
@@ -251,14 +252,13 @@ func (w *Worker) publish() {
 	if w.sinksPending = len(commit.Tokens) > 0; w.sinksPending {
 		w.push(commit)
 	}
-	w.phase = phaseOpen
+	w.phase, w.published = phaseOpen, true
 	w.epoch++
 	w.txnRecords, w.results, w.aborts = 0, 0, 0
 	w.commitNow = w.closing()
 	w.lastCommitMs = w.nowMs
 	w.status.Commits++
 	w.joining = w.joining[:0]
-	w.recheckLoaded()
 }
 
 func (w *Worker) onSinksCommitted(e SinksCommitted) {

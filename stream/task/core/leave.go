@@ -86,7 +86,7 @@ func (w *Worker) onCheckpointSeen(e CheckpointSeen) {
 		return
 	}
 	w.seen.note(string(e.Key), c.Ended, c.pending(), c.Loaded)
-	w.recheckLoaded()
+	w.recheck = true
 }
 
 // seeJobRecord stops a worker that a reset has overtaken.
@@ -103,11 +103,9 @@ func (w *Worker) seeJobRecord(value []byte) {
 	}
 }
 
-// recheckLoaded ends inputs whose end has become known. During a commit it waits: publish comes here again.
+// recheckLoaded ends inputs whose end has become known.
 func (w *Worker) recheckLoaded() {
-	if w.phase != phaseOpen || w.leaving() {
-		return
-	}
+	w.recheck = false
 	for _, t := range w.tasks {
 		if t.phase == taskRunning && w.checkEnds(t) {
 			t.touched = true

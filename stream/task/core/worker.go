@@ -80,15 +80,18 @@ type Worker struct {
 	prepared     bool
 	sinksPending bool // step 5 of the last commit is not confirmed
 	joining      []*task
+	// published: this Step gave out ApplyStores, so stores must not be read before the next one.
+	published bool
 
 	backlog  []Records // fetched, not yet processed, because a chunked close is under way
 	deferred []Event   // restores that ended during a commit
 	revoking []Task
 	stopping bool
 
-	seen   seenTasks
-	aborts int // in a row
-	status Status
+	seen    seenTasks
+	recheck bool // ends of loaded inputs may have become known
+	aborts  int  // in a row
+	status  Status
 }
 
 // Status is what a worker knows about itself.
@@ -157,6 +160,7 @@ func (w *Worker) Step(nowMs int64, e Event) {
 	if w.phase == phaseOver {
 		return
 	}
+	w.published = false
 	w.handle(e)
 	w.settle()
 	w.emit()
@@ -176,8 +180,12 @@ func (w *Worker) WantsRecords() bool {
 		w.txnRecords < w.cfg.MaxTxnRecords && !w.closing()
 }
 
-// NextTickMs is when the next Tick is due, if nothing happens before.
+// NextTickMs is when the next Tick is due, if nothing happens before: at once after a commit, because work may go on as
+// soon as its effects are carried out.
 func (w *Worker) NextTickMs() (nowMs int64, ok bool) {
+	if w.phase == phaseOpen && w.published {
+		return w.nowMs, true
+	}
 	if w.phase != phaseOpen || w.sinksPending || !w.dirty() {
 		return 0, false
 	}
@@ -257,18 +265,18 @@ func (w *Worker) settle() {
 	if w.phase != phaseOpen {
 		return
 	}
-	if !w.leaving() {
-		w.goOn()
-	}
-	if w.phase != phaseOpen {
-		return
-	}
-	if w.wantsCommit() {
-		w.beginCommit()
-		return
-	}
-	w.commitNow = w.commitNow && w.dirty()
 	w.release()
+	if !w.published && w.phase == phaseOpen {
+		w.goOn()
+		if w.phase != phaseOpen {
+			return
+		}
+		if w.wantsCommit() {
+			w.beginCommit()
+			return
+		}
+		w.commitNow = w.commitNow && w.dirty()
+	}
 	w.leave()
 }
 
@@ -276,10 +284,16 @@ func (w *Worker) settle() {
 func (w *Worker) leaving() bool { return len(w.revoking) > 0 || w.stopping }
 
 func (w *Worker) goOn() {
+	if w.leaving() {
+		return
+	}
 	for len(w.deferred) > 0 && w.phase == phaseOpen {
 		e := w.deferred[0]
 		w.deferred = w.deferred[1:]
 		w.handle(e)
+	}
+	if w.recheck {
+		w.recheckLoaded()
 	}
 	for _, t := range w.tasks {
 		if t.closing && w.phase == phaseOpen && w.results < w.cfg.ChunkResults {

@@ -35,13 +35,14 @@ type fileIndex struct {
 	damaged      bool // the log is damaged, entries and maxTimestamp end there
 }
 
-// atOrBefore returns the newest point whose batch ends at offset or before it, for a file with this base. Without
-// one, ok is false and the search begins at the file's first batch.
-func (x *fileIndex) atOrBefore(base, offset int64) (e entry, ok bool) {
+// atOrBefore returns the newest point within a file's first size bytes whose batch ends at offset or before it, for a
+// file with this base. Without one, ok is false and the search begins at the file's first batch. The index may know
+// more of the file than a reader may see.
+func (x *fileIndex) atOrBefore(base, offset, size int64) (e entry, ok bool) {
 	low, high := 0, len(x.entries)
 	for low < high {
 		mid := int(uint(low+high) >> 1)
-		if base+int64(x.entries[mid].lastDelta) <= offset {
+		if base+int64(x.entries[mid].lastDelta) <= offset && int64(x.entries[mid].pos) < size {
 			low = mid + 1
 		} else {
 			high = mid
@@ -53,12 +54,13 @@ func (x *fileIndex) atOrBefore(base, offset int64) (e entry, ok bool) {
 	return x.entries[low-1], true
 }
 
-// beforeTime returns the newest point up to which no batch has a max timestamp of timestamp or more.
-func (x *fileIndex) beforeTime(timestamp int64) (e entry, ok bool) {
+// beforeTime returns the newest point within a file's first size bytes up to which no batch has a max timestamp of
+// timestamp or more.
+func (x *fileIndex) beforeTime(timestamp, size int64) (e entry, ok bool) {
 	low, high := 0, len(x.entries)
 	for low < high {
 		mid := int(uint(low+high) >> 1)
-		if x.entries[mid].maxTimestamp < timestamp {
+		if x.entries[mid].maxTimestamp < timestamp && int64(x.entries[mid].pos) < size {
 			low = mid + 1
 		} else {
 			high = mid

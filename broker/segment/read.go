@@ -23,7 +23,8 @@ const gapBytes = 4096
 func (l *Log) Read(dst []byte, from, upTo int64, maxBytes int, atLeastOne bool) ([]byte, error) {
 	start := len(dst)
 	for from < upTo {
-		r := reading{from: from, upTo: upTo, budget: maxBytes - (len(dst) - start), must: atLeastOne && len(dst) == start}
+		first := len(dst) == start
+		r := reading{from: from, upTo: upTo, budget: maxBytes - (len(dst) - start), first: first, must: first && atLeastOne}
 		if r.budget <= 0 && !r.must {
 			break
 		}
@@ -49,7 +50,8 @@ func (l *Log) Read(dst []byte, from, upTo int64, maxBytes int, atLeastOne bool) 
 type reading struct {
 	from, upTo int64
 	budget     int
-	must       bool // the first batch comes whatever its size; nothing was read yet
+	first      bool // nothing was read yet
+	must       bool // nor has the first batch to fit the budget
 }
 
 // minScratchBytes is the least room for looking at headers in dst when growing it would copy what was read.
@@ -69,7 +71,7 @@ func (l *Log) readFiles(dst []byte, r reading) (out []byte, next int64, err erro
 func (l *Log) readFile(dst []byte, r reading, f *fileRef, h *handle) (out []byte, next int64, err error) {
 	room := cap(dst) - len(dst)
 	if room < minScratchBytes {
-		if !r.must {
+		if !r.first {
 			return dst, r.from, nil
 		}
 		dst = slices.Grow(dst, scanBytes)
@@ -149,7 +151,7 @@ func wholeBatches(buf []byte, upTo int64) (used int, bad bool) {
 // memory for looking at headers.
 func (s *Store) locate(f *fileRef, h *handle, size, offset int64, scratch []byte) (pos int64, first record.Header, err error) {
 	err = s.withIndex(f, h, size, func(x *fileIndex) error {
-		e, ok := x.atOrBefore(f.base, offset)
+		e, ok := x.atOrBefore(f.base, offset, size)
 		sc, err := startScan(f, h, size, e, ok, scratch)
 		for pos = size; err == nil && sc.pos < sc.end; {
 			var at int64
@@ -190,9 +192,6 @@ func startScan(f *fileRef, h *handle, size int64, e entry, ok bool, scratch []by
 	sc := scanner{name: f.logName(), file: h, pos: int64(e.pos), end: size, buf: scratch}
 	if !ok {
 		return sc, nil
-	}
-	if sc.pos >= size {
-		return sc, damaged(f.indexName(), 0, "entry names byte %d of a log of %d", sc.pos, size)
 	}
 	var head record.Header
 	if _, err := sc.next(&head); err != nil {

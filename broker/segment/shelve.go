@@ -75,9 +75,7 @@ func (sh *shelver) run(batches []Shelving) error {
 		newDirs = newDirs || m.newDir
 	}
 	if newDirs {
-		if err := sh.store.fs.SyncDir(sh.store.cfg.Dir); err != nil {
-			return fmt.Errorf("sync folder %s: %w", sh.store.cfg.Dir, err)
-		}
+		return syncDir(sh.store.fs, sh.store.cfg.Dir)
 	}
 	return nil
 }
@@ -336,7 +334,17 @@ func (sh *shelver) syncNewest(m *move) error {
 		before = m.partition.files[n-1].sizeBytes
 	}
 	due := ref.sealed || s.trusted(before) != s.trusted(ref.sizeBytes)
-	return s.saveIndex(ref.file, &m.tail.index, due)
+	if err := s.saveIndex(ref.file, &m.tail.index, due); err != nil || !due {
+		return err
+	}
+	return syncDir(s.fs, m.dir)
+}
+
+func syncDir(fsys vfs.FS, dir string) error {
+	if err := fsys.SyncDir(dir); err != nil {
+		return fmt.Errorf("sync folder %s: %w", dir, err)
+	}
+	return nil
 }
 
 // settle makes everything of one partition durable.
@@ -348,9 +356,7 @@ func (sh *shelver) settle(m *move) error {
 		}
 	}
 	if len(m.created) > 0 {
-		if err := s.fs.SyncDir(m.dir); err != nil {
-			return fmt.Errorf("sync folder %s: %w", m.dir, err)
-		}
+		return syncDir(s.fs, m.dir)
 	}
 	return nil
 }

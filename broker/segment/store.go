@@ -67,6 +67,14 @@ func Open(fsys vfs.FS, cfg Config, lengths []Length) (*Store, error) {
 	if err := fsys.MkdirAll(cfg.Dir); err != nil {
 		return nil, fmt.Errorf("make folder %s: %w", cfg.Dir, err)
 	}
+	for dir := path.Dir(cfg.Dir); ; dir = path.Dir(dir) {
+		if err := syncDir(fsys, dir); err != nil {
+			return nil, err
+		}
+		if dir == "." || dir == "/" {
+			break
+		}
+	}
 	for _, l := range lengths {
 		if _, twice := s.partitions[l.Partition]; twice {
 			return nil, fmt.Errorf("segment: two lengths for partition %d", l.Partition)

@@ -50,7 +50,8 @@ func (l *Log) OffsetForTime(timestampMs, upTo int64) (found Found, ok bool, err 
 }
 
 // MaxTimestamp returns the first record, by offset, that has the largest timestamp of those below upTo; ok is false
-// when there is no record, or none with a timestamp. Errors as for Read.
+// when there is no record, or none with a timestamp. upTo must not lie inside a batch, as no high watermark and no
+// LSO does. Errors as for Read.
 func (l *Log) MaxTimestamp(upTo int64) (found Found, ok bool, err error) {
 	largest := record.NoTimestamp
 	for i := range l.files {
@@ -100,7 +101,7 @@ func (l *Log) timeInFile(f *fileRef, timestampMs, upTo int64) (found Found, ok b
 		if x.coveredBytes >= size && x.maxTimestamp < timestampMs && !x.damaged {
 			return nil
 		}
-		e, fromEntry := x.beforeTime(timestampMs)
+		e, fromEntry := x.beforeTime(timestampMs, size)
 		sc, err := startScan(f, h, size, e, fromEntry, scratch)
 		var head record.Header
 		for err == nil && !ok && sc.pos < sc.end {
@@ -132,7 +133,7 @@ func (l *Log) maxInFile(f *fileRef, upTo int64) (largest int64, err error) {
 			return nil
 		}
 		largest = record.NoTimestamp
-		e, fromEntry := x.atOrBefore(f.base, upTo-1)
+		e, fromEntry := x.atOrBefore(f.base, upTo-1, size)
 		if fromEntry {
 			largest = e.maxTimestamp
 		}

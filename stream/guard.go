@@ -2,6 +2,7 @@ package stream
 
 import (
 	"fmt"
+	"path"
 	"runtime"
 	"runtime/debug"
 	"strings"
@@ -45,11 +46,17 @@ func panicLocation() string {
 		f, more := frames.Next()
 		inRuntime := strings.HasPrefix(f.Function, "runtime.")
 		if panicking && !inRuntime {
-			return fmt.Sprintf("%s:%d", f.File, f.Line)
+			return fmt.Sprintf("%s:%d", shortPath(f.File), f.Line)
 		}
 		panicking = panicking || inRuntime
 		if !more {
 			return "unknown"
 		}
 	}
+}
+
+// shortPath keeps a file's folder and name: enough to find it, and the same on every machine.
+func shortPath(file string) string {
+	dir, name := path.Split(file)
+	return path.Join(path.Base(dir), name)
 }

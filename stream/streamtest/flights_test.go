@@ -149,7 +149,7 @@ func TestFlightsCrashAtEveryPoint(t *testing.T) {
 
 // Crashes, faults, lost answers, rebalances and zombies at random.
 func TestFlightsWithAccidents(t *testing.T) {
-	for seed := range uint64(300) {
+	for seed := range uint64(150) {
 		opts := Options{
 			Seed: seed, Workers: 1 + int(seed%3), CrashEvery: 60, FaultEvery: 50, RebalanceEvery: 40, MaxAccidents: 40,
 			ChunkResults: 1 + int(seed%5), FetchRecords: 1 + int(seed%9), CommitInterval: time.Millisecond * time.Duration(1+seed%50),

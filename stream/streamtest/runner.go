@@ -137,7 +137,7 @@ func (r *Runner) Crash(n int) { r.processes[n].crash() }
 
 // Finished reports whether all workers have left because the whole job has ended.
 func (r *Runner) Finished() bool {
-	return len(r.processes) > 0 && !slices.ContainsFunc(r.processes, func(p *process) bool { return !p.over })
+	return len(r.processes) > 0 && !slices.ContainsFunc(r.processes, func(p *process) bool { return !p.finished })
 }
 
 // Err is the error that stopped the job, or nil.

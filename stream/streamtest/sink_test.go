@@ -24,8 +24,10 @@ func (p memPlace) Visible() ([]string, error) {
 	return out, nil
 }
 
-func (p memPlace) Row(n int) stream.SinkRecord { return stream.SinkRecord{Value: n, TimestampMs: int64(n)} }
-func (p memPlace) RowText(n int) string        { return fmt.Sprint(n) }
+func (p memPlace) Row(n int) stream.SinkRecord {
+	return stream.SinkRecord{Value: n, TimestampMs: int64(n)}
+}
+func (p memPlace) RowText(n int) string { return fmt.Sprint(n) }
 
 func TestMemorySink(t *testing.T) {
 	for _, rows := range []int{0, 1, 4} {

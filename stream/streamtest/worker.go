@@ -22,7 +22,8 @@ type process struct {
 
 	core     *core.Worker
 	down     bool
-	over     bool
+	over     bool // Done was given out
+	finished bool // because the job has ended
 	effects  []core.Effect
 	answers  []core.Event // of this life
 	group    []core.Event // assignments and revocations
@@ -289,7 +290,7 @@ func (p *process) carryOut() {
 	case core.Released:
 		p.released(e)
 	case core.Done:
-		p.over = true
+		p.over, p.finished = true, e.Finished
 		p.r.done(p, e)
 	case core.Stopped:
 		p.r.fail(e.Err)

@@ -189,13 +189,10 @@ func (d *folder) Commit(ctx context.Context, name string, blocks []BlockID, _ ma
 	return d.drop(name)
 }
 
-// refuse is Commit on a name that is taken. The other blob may be ours, published by a process that died before its
-// name was synced or what was staged was dropped: so sync, and drop if the content is the listed blocks', or if some of
-// them are gone, which only a commit of this name does.
+// refuse is Commit on a name that is taken. The other blob may be ours, published by a process that died before it had
+// dropped what was staged: so drop if the content is the listed blocks', or if some of them are gone, which only a
+// commit of this name does.
 func (d *folder) refuse(name string, blocks []BlockID) error {
-	if err := d.syncPath(name); err != nil {
-		return d.error("commit", name, err)
-	}
 	size, sum, err := d.checksum(name)
 	if err != nil {
 		return d.error("commit", name, err)
@@ -287,7 +284,7 @@ func (d *folder) syncPath(name string) error {
 	}
 }
 
-// drop removes all that is staged for name.
+// drop removes all that is staged for name, for good: after the next token nobody looks for it.
 func (d *folder) drop(name string) error {
 	names, err := d.fs.List(stagedDir)
 	for _, n := range names {
@@ -297,6 +294,9 @@ func (d *folder) drop(name string) error {
 		if e := d.fs.Remove(stagedDir + "/" + n); e != nil && !errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, e)
 		}
+	}
+	if err == nil {
+		err = d.fs.SyncDir(stagedDir)
 	}
 	if err != nil {
 		return d.error("commit", name, err)
@@ -328,6 +328,7 @@ func (d *folder) exists(name string) (bool, error) {
 	return true, f.Close()
 }
 
+// Props syncs the name first: it may have been published by a process that died, or whose sync failed.
 func (d *folder) Props(ctx context.Context, name string) (Props, error) {
 	if err := d.begin(ctx, "look at", name); err != nil {
 		return Props{}, err
@@ -337,7 +338,12 @@ func (d *folder) Props(ctx context.Context, name string) (Props, error) {
 		return Props{}, err
 	}
 	f.Close()
-	size, sum, err := d.checksum(name)
+	err = d.syncPath(name)
+	var size int64
+	var sum uint32
+	if err == nil {
+		size, sum, err = d.checksum(name)
+	}
 	if err != nil {
 		return Props{}, d.error("look at", name, err)
 	}

@@ -55,7 +55,7 @@ type Store interface {
 	// replaces: ErrExists if name is there. ErrBlockList: a block is not staged (any more). A store that cannot keep
 	// metadata leaves it out and returns a checksum in Props.
 	Commit(ctx context.Context, name string, blocks []BlockID, metadata map[string]string) error
-	// Props describes a visible blob; ErrNotFound if there is none.
+	// Props describes a visible blob, which is durable when Props returns; ErrNotFound if there is none.
 	Props(ctx context.Context, name string) (Props, error)
 	// Read opens a visible blob; ErrNotFound if there is none. ctx ends the reading too.
 	Read(ctx context.Context, name string) (io.ReadCloser, error)

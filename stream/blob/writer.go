@@ -396,7 +396,7 @@ func (w *writer) publishOne(ctx context.Context, b *Blob) error {
 		case refused:
 			return err
 		}
-		if err := c.pause(ctx, try, err); err != nil {
+		if err := c.pause(ctx, try, fmt.Errorf("%w; looking at it: %w", err, look)); err != nil {
 			return fmt.Errorf("blob %s (%d rows) is staged and listed, but not visible yet: %w", b.Name, b.Rows, err)
 		}
 	}

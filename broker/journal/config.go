@@ -17,7 +17,7 @@ type FileConfig struct {
 	Dir string
 	// Durability decides when a group stops counting as outstanding. Default DurabilityFsync.
 	Durability Durability
-	// SegmentBytes is the size of a segment file, 16 KiB to 1 TiB, rounded up to 4 KiB. Default 64 MiB.
+	// SegmentBytes is the size of a segment file, 32 KiB to 1 TiB, rounded up to 4 KiB. Default 64 MiB.
 	SegmentBytes int64
 	// MaxUnitBytes bounds UnitBytes of one unit; a unit or group larger than a segment makes a segment of its own.
 	// Default 128 MiB.
@@ -50,9 +50,9 @@ const (
 	defaultZeroFill     = 4 << 20
 	defaultTick         = 100 * time.Millisecond
 
-	minSegmentBytes = 16 << 10
+	minSegmentBytes = 32 << 10
 	maxSegmentBytes = 1 << 40
-	maxUnitBytes    = 1 << 31
+	maxUnitBytes    = 1<<31 - 1
 	maxExtents      = 1 << 24
 )
 

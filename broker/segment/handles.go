@@ -14,6 +14,7 @@ import (
 type file struct {
 	base  int64
 	name  string // without ending
+	log   string // name of the .log file
 	index atomic.Pointer[fileIndex]
 
 	// Guarded by handles.mu.
@@ -22,7 +23,7 @@ type file struct {
 	removed    bool
 }
 
-func (f *file) logName() string   { return f.name + ".log" }
+func (f *file) logName() string   { return f.log }
 func (f *file) indexName() string { return f.name + ".index" }
 func (f *file) timesName() string { return f.name + ".timeindex" }
 

@@ -218,7 +218,8 @@ func (s *Store) cut(f *fileRef) (err error) {
 func (s *Store) trusted(sizeBytes int64) int64 { return sizeBytes - sizeBytes%s.cfg.IndexSyncBytes }
 
 func (p *partition) newFile(base int64) *file {
-	return &file{base: base, name: path.Join(p.dir, fmt.Sprintf("%020d", base))}
+	name := path.Join(p.dir, fmt.Sprintf("%020d", base))
+	return &file{base: base, name: name, log: name + ".log"}
 }
 
 // parseFileName splits a name as Kafka gives them: twenty digits and an ending.

@@ -21,10 +21,17 @@ type fakeJournal struct {
 	active   uint64
 	held     int
 	reads    int
+	release  func()
 }
 
 func newFakeJournal() *fakeJournal {
-	return &fakeJournal{segments: map[uint64][]byte{1: nil}, active: 1}
+	j := &fakeJournal{segments: map[uint64][]byte{1: nil}, active: 1}
+	j.release = func() {
+		j.mu.Lock()
+		j.held--
+		j.mu.Unlock()
+	}
+	return j
 }
 
 func (j *fakeJournal) ReadAt(segment uint64, p []byte, pos int64) error {
@@ -49,12 +56,6 @@ func (j *fakeJournal) Hold(segment uint64) (release func(), ok bool) {
 	}
 	j.held++
 	return j.release, true
-}
-
-func (j *fakeJournal) release() {
-	j.mu.Lock()
-	j.held--
-	j.mu.Unlock()
 }
 
 // put appends raw behind gap bytes of something else and says where it lies.

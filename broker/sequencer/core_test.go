@@ -72,7 +72,7 @@ func (w *world) handle(ev Event) {
 
 func (w *world) op(body any) *Operation {
 	w.lastID++
-	return &Operation{Op: machine.Op{ID: w.lastID, Body: body}, Box: &w.box}
+	return &Operation{Op: machine.Op{ID: w.lastID, Rand: [16]byte{byte(w.lastID)}, Body: body}, Box: &w.box}
 }
 
 // done reports a journal event that frees one group's place.

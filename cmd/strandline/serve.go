@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/strandline-io/strandline/broker"
+)
+
+const defaultDataDir = "./strandline-data/broker"
+
+func serveCommand() *cobra.Command {
+	var c broker.Config
+	var durability string
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Run the broker",
+		Long: "Run the broker until it is interrupted. It needs no configuration: it listens on " + broker.DefaultListen +
+			",\nkeeps its data in " + defaultDataDir + " and syncs before it answers.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch durability {
+			case "fsync":
+				c.Durability = broker.DurabilityFsync
+			case "write":
+				c.Durability = broker.DurabilityWrite
+			default:
+				return fmt.Errorf("--durability is %q: use fsync (survives power loss) or write (survives kill -9)", durability)
+			}
+			c.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
+			return serve(cmd.Context(), cmd, c, durability)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&c.Listen, "listen", broker.DefaultListen, "address to listen on, host:port")
+	f.StringVar(&c.Advertise, "advertise", "", "address that clients are told to use, host:port (default: the one at which they came)")
+	f.StringVar(&c.DataDir, "data-dir", defaultDataDir, "folder of everything durable")
+	f.StringVar(&durability, "durability", "fsync", "when a reply leaves: fsync (survives power loss) or write (survives kill -9)")
+	f.Int32Var(&c.NodeID, "node-id", 1, "id of this broker")
+	f.Int32Var(&c.DefaultPartitions, "partitions", 1, "partitions of new topics that name none")
+	return cmd
+}
+
+func serve(ctx context.Context, cmd *cobra.Command, c broker.Config, durability string) error {
+	b, err := broker.New(c)
+	if err != nil {
+		return err
+	}
+	dir := c.DataDir
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "strandline listening on %s, data folder %s, durability %s\n", b.Addr(), dir, durability)
+	return b.Serve(ctx)
+}

@@ -12,7 +12,7 @@ import (
 
 // TestFetchEqualsTheCodec encodes random responses of every version with kmsg and with FetchResponse.
 func TestFetchEqualsTheCodec(t *testing.T) {
-	const seeds = 50
+	const seeds = 20
 	api, _ := Lookup(KeyFetch)
 	var encoder FetchResponse
 	for version := api.Min; version <= api.Max; version++ {

@@ -20,7 +20,7 @@ const (
 	DefaultMaxControlBytes = 4 << 20
 	// DecodeFactor bounds how many bytes decoding takes for each byte of a frame: a topic without a name is announced
 	// by two bytes. Requests other than Produce are charged with it until it is known how large they are (Lower).
-	DecodeFactor = 96
+	DecodeFactor = 128
 
 	readBufferBytes = 8 << 10
 	// trustedBytes of a frame are allocated as soon as the client announces them; more only as they arrive.

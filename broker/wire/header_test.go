@@ -79,14 +79,14 @@ func TestMalformedHeaders(t *testing.T) {
 	}
 	f()
 	f(0, 18, 0, 0, 0, 0, 0)
-	f(0, 18, 0, 0, 0, 0, 0, 1)                                             // no client id
-	f(0, 18, 0, 0, 0, 0, 0, 1, 0)                                          // half of its length
-	f(0, 18, 0, 0, 0, 0, 0, 1, 0, 5, 'a')                                  // shorter than it says
-	f(0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xfe)                                 // length -2
-	f(0, 18, 0, 3, 0, 0, 0, 1, 0, 0)                                       // no tags
-	f(0, 18, 0, 3, 0, 0, 0, 1, 0, 0, 1)                                    // a tag that is not there
-	f(0, 18, 0, 3, 0, 0, 0, 1, 0, 0, 1, 0, 9)                              // a tag that ends too early
-	f(0, 18, 0, 3, 0, 0, 0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)   // more than 32 bits
+	f(0, 18, 0, 0, 0, 0, 0, 1)                                              // no client id
+	f(0, 18, 0, 0, 0, 0, 0, 1, 0)                                           // half of its length
+	f(0, 18, 0, 0, 0, 0, 0, 1, 0, 5, 'a')                                   // shorter than it says
+	f(0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xfe)                                  // length -2
+	f(0, 18, 0, 3, 0, 0, 0, 1, 0, 0)                                        // no tags
+	f(0, 18, 0, 3, 0, 0, 0, 1, 0, 0, 1)                                     // a tag that is not there
+	f(0, 18, 0, 3, 0, 0, 0, 1, 0, 0, 1, 0, 9)                               // a tag that ends too early
+	f(0, 18, 0, 3, 0, 0, 0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)    // more than 32 bits
 	f(0, 18, 0, 3, 0, 0, 0, 1, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f, 0, 0, 0) // four billion tags
 }
 

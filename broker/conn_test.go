@@ -1,0 +1,259 @@
+package broker_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"go.uber.org/goleak"
+
+	"github.com/strandline-io/strandline/broker"
+	"github.com/strandline-io/strandline/broker/brokertest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// syncBuffer collects a log.
+type syncBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *syncBuffer) bytes() []byte {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return bytes.Clone(b.buf.Bytes())
+}
+
+func (b *syncBuffer) logger() *slog.Logger { return slog.New(slog.NewTextHandler(b, nil)) }
+
+// TestRepliesKeepTheirOrder sends many different requests without waiting; each answer must belong to its request,
+// and what reads must see everything that was sent before it.
+func TestRepliesKeepTheirOrder(t *testing.T) {
+	b := brokertest.Start(t, brokertest.Configure(func(c *broker.Config) { c.MaxInFlight = 8 }))
+	c := dial(t, b)
+	createTopic(c, "t", 1)
+	var ids []int32
+	var reqs []kmsg.Request
+	send := func(req kmsg.Request) {
+		ids = append(ids, c.send(req))
+		reqs = append(reqs, req)
+	}
+	const rounds = 50
+	for range rounds {
+		send(produceRequest("t", 0, batchOf(1, "a")))
+		send(kmsg.NewPtrApiVersionsRequest())
+		send(produceRequest("t", 0, batchOf(1, "b")))
+		list := kmsg.NewPtrListOffsetsRequest()
+		list.Version = 4
+		topic := kmsg.NewListOffsetsRequestTopic()
+		topic.Topic = "t"
+		p := kmsg.NewListOffsetsRequestTopicPartition()
+		p.Timestamp = -1
+		topic.Partitions = append(topic.Partitions, p)
+		list.Topics = append(list.Topics, topic)
+		send(list)
+		send(fetchRequest("t", 0, 0))
+	}
+	written := int64(0)
+	for i, req := range reqs {
+		resp := req.ResponseKind()
+		c.receive(ids[i], resp)
+		switch resp := resp.(type) {
+		case *kmsg.ProduceResponse:
+			if got := produced(resp).BaseOffset; got != written {
+				t.Fatalf("offset %d, want %d", got, written)
+			}
+			written++
+		case *kmsg.ListOffsetsResponse:
+			if got := resp.Topics[0].Partitions[0].Offset; got != written {
+				t.Fatalf("ListOffsets says %d after %d records", got, written)
+			}
+		case *kmsg.FetchResponse:
+			if got := fetched(resp).HighWatermark; got != written {
+				t.Fatalf("Fetch says %d after %d records", got, written)
+			}
+		}
+	}
+}
+
+// TestClosedSideStillGetsItsAnswers: a client may close its sending side and read on.
+func TestClosedSideStillGetsItsAnswers(t *testing.T) {
+	c := dial(t, brokertest.Start(t))
+	createTopic(c, "t", 1)
+	var ids []int32
+	for range 20 {
+		ids = append(ids, c.send(produceRequest("t", 0, batchOf(1, "a"))))
+	}
+	c.conn.(*net.TCPConn).CloseWrite()
+	for i, id := range ids {
+		resp := &kmsg.ProduceResponse{Version: 9}
+		c.receive(id, resp)
+		if got := produced(resp).BaseOffset; got != int64(i) {
+			t.Errorf("offset %d, want %d", got, i)
+		}
+	}
+	c.expectClosed()
+}
+
+// TestParkedRequestsDoNotOutliveTheirConnection: a wait ends when its client has gone.
+func TestParkedRequestsDoNotOutliveTheirConnection(t *testing.T) {
+	b := brokertest.Start(t)
+	c := dial(t, b)
+	createTopic(c, "t", 1)
+	before := runtime.NumGoroutine()
+	arrived := make(chan struct{}, 10)
+	b.Observe(1, func(*broker.Request) { arrived <- struct{}{} })
+	for range cap(arrived) {
+		req := fetchRequest("t", 0, 0)
+		req.MaxWaitMillis = 1 << 30
+		parked := dial(t, b)
+		parked.send(req)
+		<-arrived
+		parked.conn.Close()
+	}
+	eventually(t, "the connections' goroutines end", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+// TestAcksZero: no answer if it worked, a closed connection if it did not.
+func TestAcksZero(t *testing.T) {
+	b := brokertest.Start(t)
+	c := dial(t, b)
+	createTopic(c, "t", 1)
+	req := produceRequest("t", 0, batchOf(1, "a"))
+	req.Acks = 0
+	c.send(req)
+	p := fetched(ask[*kmsg.FetchResponse](c, fetchRequest("t", 0, 0)))
+	if p.HighWatermark != 1 {
+		t.Errorf("high watermark %d", p.HighWatermark)
+	}
+	bad := produceRequest("nowhere", 0, batchOf(1, "a"))
+	bad.Acks = 0
+	c.send(bad)
+	if rest := c.expectClosed(); len(rest) > 0 {
+		t.Errorf("acks=0 was answered with % x", rest)
+	}
+}
+
+// TestSlowReadersAreDropped: a client that asks and never reads does not hold its connection, or memory, for ever.
+func TestSlowReadersAreDropped(t *testing.T) {
+	var log syncBuffer
+	b := brokertest.Start(t, brokertest.Configure(func(c *broker.Config) {
+		c.StallTimeout = 100 * time.Millisecond
+		c.FetchMemoryBytes, c.FetchMaxBytes = 8<<20, 8<<20
+		c.Logger = log.logger()
+	}))
+	c := dial(t, b)
+	createTopic(c, "t", 1)
+	for range 8 {
+		produce(c, "t", 0, batchOf(1, strings.Repeat("x", 900_000)))
+	}
+	slow := dial(t, b)
+	slow.conn.(*net.TCPConn).SetReadBuffer(4096)
+	for range 20 {
+		req := fetchRequest("t", 0, 0)
+		req.MaxBytes, req.Topics[0].Partitions[0].PartitionMaxBytes = 8<<20, 8<<20
+		frame := kmsg.NewRequestFormatter().AppendRequest(nil, req, 1)
+		if _, err := slow.conn.Write(frame); err != nil {
+			break
+		}
+	}
+	eventually(t, "the slow reader is dropped", func() bool {
+		return bytes.Contains(log.bytes(), []byte("writing a response"))
+	})
+	// Its share of the memory is free again: this needs all of it.
+	req := fetchRequest("t", 0, 0)
+	req.MaxBytes, req.Topics[0].Partitions[0].PartitionMaxBytes = 8<<20, 8<<20
+	if got := len(fetched(ask[*kmsg.FetchResponse](c, req)).RecordBatches); got < 7_000_000 {
+		t.Errorf("%d bytes", got)
+	}
+}
+
+func TestIdleConnectionsAreClosed(t *testing.T) {
+	b := brokertest.Start(t, brokertest.Configure(func(c *broker.Config) { c.IdleTimeout = 50 * time.Millisecond }))
+	c := dial(t, b)
+	createTopic(c, "t", 1)
+	// A connection that waits for an answer is not idle.
+	req := fetchRequest("t", 0, 0)
+	req.MaxWaitMillis = 200
+	ask[*kmsg.FetchResponse](c, req)
+	c.expectClosed()
+}
+
+func TestCloseAnswersWhatWasRead(t *testing.T) {
+	b, err := broker.New(broker.Config{Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	go func() { served <- b.Serve(ctx) }()
+	conn, err := net.Dial("tcp", b.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.SetDeadline(time.Now().Add(patience))
+	c := &rawClient{t: t, conn: conn}
+	createTopic(c, "t", 1)
+	// A fetch that waits does not hold the broker up.
+	req := fetchRequest("t", 0, 0)
+	req.MaxWaitMillis = 1 << 30
+	c.send(req)
+	cancel()
+	if err := <-served; err != nil {
+		t.Errorf("Serve returned %v", err)
+	}
+	c.expectClosed()
+	if err := b.Close(); err != nil {
+		t.Errorf("Close after Serve: %v", err)
+	}
+	if err := b.Serve(context.Background()); err == nil {
+		t.Error("a closed broker serves")
+	}
+	if _, err := net.Dial("tcp", b.Addr().String()); err == nil {
+		t.Error("the port is still open")
+	}
+}
+
+func TestCloseWithoutServe(t *testing.T) {
+	b, err := broker.New(broker.Config{Listen: "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(b.Close(), b.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestConfigReportsAllProblemsAtOnce(t *testing.T) {
+	err := broker.Config{
+		Listen: "nowhere", Advertise: ":0", NodeID: -1, DefaultPartitions: 20_000, Durability: 9,
+		MaxRequestBytes: 1, JournalSegmentBytes: 1, MaxInFlight: -1,
+	}.Validate()
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, name := range []string{"Listen", "Advertise", "NodeID", "DefaultPartitions", "Durability", "MaxRequestBytes", "JournalSegmentBytes", "MaxInFlight"} {
+		if !strings.Contains(err.Error(), name) {
+			t.Errorf("nothing about %s in:\n%v", name, err)
+		}
+	}
+	if err := (broker.Config{}).Validate(); err != nil {
+		t.Errorf("the zero value: %v", err)
+	}
+}

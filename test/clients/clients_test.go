@@ -91,12 +91,12 @@ func TestApacheKafkaConsoleTools(t *testing.T) {
 	b := broker(t)
 	input := "k1:v1\nk2:v2\nk3:v3\n"
 	produce := peers.KafkaTool(t, "kafka-console-producer", "--bootstrap-server", b.Addr, "--topic", "console",
-		"--property", "parse.key=true", "--property", "key.separator=:")
+		"--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
 	produce.Stdin = strings.NewReader(input)
 	peers.Run(t, produce)
 	got := peers.Run(t, peers.KafkaTool(t, "kafka-console-consumer", "--bootstrap-server", b.Addr, "--topic", "console",
 		"--from-beginning", "--max-messages", "3", "--isolation-level", "read_committed", "--timeout-ms", "30000",
-		"--property", "print.key=true", "--property", "key.separator=:"))
+		"--formatter-property", "print.key=true", "--formatter-property", "key.separator=:"))
 	if got != input {
 		t.Fatalf("console consumer read %q, want %q", got, input)
 	}
@@ -118,7 +118,7 @@ func TestTransactionalMessageCopier(t *testing.T) {
 		"--input-topic", "copier-in", "--input-partition", "0", "--output-topic", "copier-out",
 		"--transactional-id", "copier", "--consumer-group", "copiers", "--transaction-size", "100",
 		"--max-messages", fmt.Sprint(n), "--enable-random-aborts"))
-	contains(t, "copier", out, "shutdown_complete")
+	contains(t, "copier", out, "ShutdownComplete")
 	got := run(t, "", "kcat", "-b", b.Addr, "-C", "-t", "copier-out", "-e", "-q", "-X", "isolation.level=read_committed")
 	if got != input.String() {
 		t.Fatalf("the copy has %d lines, want the %d lines of the input, in order, once",

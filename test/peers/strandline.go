@@ -28,7 +28,7 @@ type Broker struct {
 	args []string
 }
 
-var readyLine = regexp.MustCompile(`listening on (\S+)`)
+var readyLine = regexp.MustCompile(`listening on ([^\s,]+)`)
 
 // StartBroker starts `strandline serve` on a free port over dir, with extra flags.
 func StartBroker(t testing.TB, dir string, flags ...string) *Broker {

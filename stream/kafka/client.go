@@ -110,15 +110,23 @@ func (c *Client) anyBroker(ctx context.Context) (int32, error) {
 	return m.Brokers[0].NodeID, nil
 }
 
-// Isolation chooses which end of a partition is meant.
+// Isolation chooses what of a partition is seen.
 type Isolation int8
 
 const (
-	// Uncommitted: the high watermark.
-	Uncommitted Isolation = 0
-	// Committed: the last stable offset, below the first open transaction.
-	Committed Isolation = 1
+	// Committed: up to the last stable offset, below the first open transaction, without what was aborted.
+	Committed Isolation = iota
+	// Uncommitted: up to the high watermark, everything.
+	Uncommitted
 )
+
+// wire is the protocol's isolation level.
+func (i Isolation) wire() int8 {
+	if i == Committed {
+		return 1
+	}
+	return 0
+}
 
 // StartOffsets gives the log start of each partition.
 func (c *Client) StartOffsets(ctx context.Context, tps []TopicPartition) (map[TopicPartition]int64, error) {
@@ -138,7 +146,7 @@ func (c *Client) listOffsets(ctx context.Context, tps []TopicPartition, iso Isol
 	err := retry(ctx, func() error {
 		clear(out)
 		req := kmsg.NewPtrListOffsetsRequest()
-		req.IsolationLevel = int8(iso)
+		req.IsolationLevel = iso.wire()
 		for topic, partitions := range byTopic(tps) {
 			rt := kmsg.NewListOffsetsRequestTopic()
 			rt.Topic = topic

@@ -156,7 +156,7 @@ func (c *Client) fetchOnce(ctx context.Context, leader int32, at []position, lim
 	req.MaxWaitMillis = int32(lim.maxWait.Milliseconds())
 	req.MinBytes = 1
 	req.MaxBytes = lim.maxBytes
-	req.IsolationLevel = int8(lim.isolation)
+	req.IsolationLevel = lim.isolation.wire()
 	index := make(map[string]int)
 	names := make(map[[16]byte]string)
 	offsets := make(map[TopicPartition]int64, len(at))

@@ -3,11 +3,13 @@ package kafka
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // FetchConfig bounds a Fetcher. A zero field has the default named with it.
@@ -19,7 +21,7 @@ type FetchConfig struct {
 	MaxBytes int32
 	// MaxPartitionBytes bounds a partition's share of one answer. Default 1 MiB.
 	MaxPartitionBytes int32
-	// Isolation is Committed unless a test says otherwise.
+	// Isolation is Committed by default.
 	Isolation Isolation
 	// MissingAfter is how long a topic may be unknown to the cluster before its partitions end with a
 	// *MissingTopicError. Default 10 s.
@@ -43,6 +45,9 @@ const (
 // Every successful fetch yields a Batch for each partition asked, also an empty one: silence is news for whoever
 // decides about idleness. A partition is asked again only while fewer than two of its batches are unreleased, so a
 // slow owner holds at most twice MaxPartitionBytes per partition (more only if one record batch is larger).
+//
+// It has connections of its own: a broker answers the requests of a connection one after the other, so everything else
+// would wait behind a fetch that waits for records.
 type Fetcher struct {
 	c      *Client
 	cfg    FetchConfig
@@ -70,7 +75,11 @@ type fetchPart struct {
 }
 
 // NewFetcher starts a reader without partitions.
-func NewFetcher(c *Client, cfg FetchConfig) *Fetcher {
+func (c *Client) NewFetcher(cfg FetchConfig) (*Fetcher, error) {
+	kc, err := kgo.NewClient(c.cfg.options()...)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: %w", err)
+	}
 	if cfg.MaxWait == 0 {
 		cfg.MaxWait = defaultFetchMaxWait
 	}
@@ -84,7 +93,7 @@ func NewFetcher(c *Client, cfg FetchConfig) *Fetcher {
 		cfg.MissingAfter = defaultMissingAfter
 	}
 	f := &Fetcher{
-		c: c, cfg: cfg,
+		c: &Client{cfg: c.cfg, kc: kc}, cfg: cfg,
 		wake:  make(chan struct{}, 1),
 		ready: make(chan struct{}, 1),
 		parts: make(map[TopicPartition]*fetchPart),
@@ -94,13 +103,14 @@ func NewFetcher(c *Client, cfg FetchConfig) *Fetcher {
 	f.ctx, f.cancel = context.WithCancel(context.Background())
 	f.done.Add(1)
 	go f.loop()
-	return f
+	return f, nil
 }
 
 // Close ends all fetches and waits for them.
 func (f *Fetcher) Close() {
 	f.cancel()
 	f.done.Wait()
+	f.c.kc.Close()
 }
 
 // Ready has a value whenever Take has a batch to give.

@@ -107,7 +107,7 @@ func commit(t *testing.T, p *Producer) {
 func readAll(t *testing.T, c *Client, topic string) (values string, next int64) {
 	t.Helper()
 	var got []string
-	next, err := c.ReadAll(t.Context(), TopicPartition{topic, 0}, func(r Record) error {
+	next, err := c.ReadAll(t.Context(), TopicPartition{topic, 0}, Uncommitted, func(r Record) error {
 		got = append(got, string(r.Value))
 		return nil
 	})

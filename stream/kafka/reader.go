@@ -72,9 +72,11 @@ func (c *Client) ReadTo(ctx context.Context, tp TopicPartition, from, end int64,
 	return at, nil
 }
 
-// ReadAll reads a whole partition up to its end of this moment, as ReadTo does.
-func (c *Client) ReadAll(ctx context.Context, tp TopicPartition, fn func(Record) error) (int64, error) {
-	ends, err := c.EndOffsets(ctx, []TopicPartition{tp}, Uncommitted)
+// ReadAll reads a whole partition, as ReadTo does, up to its end of this moment. With Uncommitted that is the high
+// watermark, and the read waits for what is open below it; with Committed it is the last stable offset, and it waits
+// for nothing.
+func (c *Client) ReadAll(ctx context.Context, tp TopicPartition, upTo Isolation, fn func(Record) error) (int64, error) {
+	ends, err := c.EndOffsets(ctx, []TopicPartition{tp}, upTo)
 	if err != nil {
 		return 0, err
 	}

@@ -146,7 +146,10 @@ func (r *runner) leave(ctx context.Context) {
 
 // follow reads the checkpoint topic from its beginning for all workers, and for the progress callback.
 func (r *runner) follow(ctx context.Context) error {
-	f := newFollower(r.client, r.plan, r.topicIDs)
+	f, err := newFollower(r.client, r.plan, r.topicIDs)
+	if err != nil {
+		return err
+	}
 	defer f.close()
 	show := newDisplay(r.cfg, r.plan)
 	for {
@@ -181,8 +184,12 @@ type follower struct {
 	taken   bool
 }
 
-func newFollower(c *kafka.Client, plan *stream.Plan, topicIDs map[string]string) *follower {
-	f := &follower{topic: plan.CheckpointTopic, fetcher: kafka.NewFetcher(c, kafka.FetchConfig{TopicIDs: topicIDs})}
+func newFollower(c *kafka.Client, plan *stream.Plan, topicIDs map[string]string) (*follower, error) {
+	fetcher, err := c.NewFetcher(kafka.FetchConfig{TopicIDs: topicIDs})
+	if err != nil {
+		return nil, err
+	}
+	f := &follower{topic: plan.CheckpointTopic, fetcher: fetcher}
 	for _, t := range plan.Topics {
 		if t.Name == plan.CheckpointTopic {
 			for p := range t.Partitions {
@@ -190,7 +197,7 @@ func newFollower(c *kafka.Client, plan *stream.Plan, topicIDs map[string]string)
 			}
 		}
 	}
-	return f
+	return f, nil
 }
 
 func (f *follower) close() { f.fetcher.Close() }

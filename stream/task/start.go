@@ -35,7 +35,8 @@ func (s *starter) start(ctx context.Context) (*stream.Plan, *core.JobRecord, err
 	if err != nil {
 		return nil, nil, err
 	}
-	record, err := s.read(ctx, topics)
+	// A record that is there was committed long ago. What a dead worker has left open above it is not waited for.
+	record, err := s.read(ctx, topics, kafka.Committed)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -92,12 +93,12 @@ func (s *starter) topics(ctx context.Context) (map[string]kafka.Topic, error) {
 }
 
 // read returns the job record, nil if there is none.
-func (s *starter) read(ctx context.Context, topics map[string]kafka.Topic) (*core.JobRecord, error) {
+func (s *starter) read(ctx context.Context, topics map[string]kafka.Topic, upTo kafka.Isolation) (*core.JobRecord, error) {
 	if _, ok := topics[s.plan.CheckpointTopic]; !ok {
 		return nil, nil
 	}
 	var record *core.JobRecord
-	_, err := s.c.ReadAll(ctx, kafka.TopicPartition{Topic: s.plan.CheckpointTopic}, func(r kafka.Record) error {
+	_, err := s.c.ReadAll(ctx, kafka.TopicPartition{Topic: s.plan.CheckpointTopic}, upTo, func(r kafka.Record) error {
 		if string(r.Key) != core.JobRecordKey {
 			return nil
 		}
@@ -192,7 +193,7 @@ func (s *starter) write(ctx context.Context, topics map[string]kafka.Topic) (*co
 		return nil, err
 	}
 	defer p.Close()
-	if record, err := s.read(ctx, topics); record != nil || err != nil {
+	if record, err := s.read(ctx, topics, kafka.Uncommitted); record != nil || err != nil {
 		return record, err
 	}
 	record, err := s.record(ctx, topics)

@@ -88,7 +88,6 @@ func (w *worker) loop(ctx context.Context) error {
 	defer cancel()
 	w.base = base
 	w.live(newLife(base, 1))
-	w.fetcher = kafka.NewFetcher(w.run.client, kafka.FetchConfig{TopicIDs: w.run.topicIDs})
 	if err := w.begin(ctx); err != nil {
 		w.shutDown(cancel)
 		return err
@@ -129,6 +128,9 @@ func (w *worker) loop(ctx context.Context) error {
 // by the time its id is, so it cannot take the id back (see takeSlot).
 func (w *worker) begin(ctx context.Context) error {
 	var err error
+	if w.fetcher, err = w.run.client.NewFetcher(kafka.FetchConfig{TopicIDs: w.run.topicIDs}); err != nil {
+		return err
+	}
 	if w.member, err = w.join(); err != nil {
 		return err
 	}
@@ -159,7 +161,9 @@ func (w *worker) shutDown(cancel context.CancelFunc) {
 	}
 	w.files.removeAll()
 	w.files.wait()
-	w.fetcher.Close()
+	if w.fetcher != nil {
+		w.fetcher.Close()
+	}
 	if w.member != nil {
 		w.member.Leave()
 	}

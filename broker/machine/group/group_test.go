@@ -2,6 +2,7 @@ package group
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -58,7 +59,7 @@ func TestTimers(t *testing.T) {
 
 // TestSweepSteps: a round over many offsets takes many small steps, and misses none.
 func TestSweepSteps(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := newWorld(t, Config{OffsetsRetentionMs: 1_500_000})
 	w.topics["t"], w.topics["u"] = 1500, 1500
 	commit := func(group, topic string, n int) {
 		req := kmsg.NewPtrOffsetCommitRequest()
@@ -76,7 +77,7 @@ func TestSweepSteps(t *testing.T) {
 	for i := range 600 {
 		commit(fmt.Sprintf("b%03d", i), "t", 1)
 	}
-	w.wait(6 * 24 * 3600 * 1000)
+	w.wait(1_300_000)
 	if n := w.gs.groups.Len(); n != 601 {
 		t.Fatalf("%d groups of 601 are left before anything expires", n)
 	}
@@ -92,7 +93,7 @@ func TestSweepSteps(t *testing.T) {
 			removed = append(removed, n)
 		}
 	}
-	w.wait(24*3600*1000 + 700_000)
+	w.wait(800_000)
 	total := 0
 	for _, n := range removed {
 		if total += n; n > sweepSteps {
@@ -192,4 +193,27 @@ func TestSameRunTwice(t *testing.T) {
 			t.Errorf("seed %d: two runs of the same operations differ", seed)
 		}
 	}
+}
+
+// TestGenerationsStartOver: after the largest generation comes the first one, never a negative one.
+func TestGenerationsStartOver(t *testing.T) {
+	w := newWorld(t, Config{InitialRebalanceDelayMs: -1})
+	m := &memberInfo{id: "m", sessionMs: 6000, rebalanceMs: 6000, protocols: []protocol{{name: "range"}}}
+	for _, gs := range []*Groups{w.gs, w.shadow} {
+		rec := &generationRecord{"g", "consumer", math.MaxInt32, "range", "m", 5, []*memberInfo{m}}
+		if err := gs.Apply(kindGeneration, rec.append(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	req := kmsg.NewPtrJoinGroupRequest()
+	req.Version, req.Group, req.MemberID, req.ProtocolType, req.SessionTimeoutMillis = 5, "g", "m", "consumer", 6000
+	req.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range", Metadata: []byte("new")}}
+	w.op++
+	var got *kmsg.JoinGroupResponse
+	w.reply = func(_ uint64, resp kmsg.Response) { got = resp.(*kmsg.JoinGroupResponse) }
+	w.gs.JoinGroup(w, req)
+	if got == nil || got.ErrorCode != 0 || got.Generation != 1 {
+		t.Errorf("the next generation: %+v", got)
+	}
+	w.check()
 }

@@ -101,11 +101,10 @@ const maxTimersPerTick = 256
 // Tick does what is due at ctx.EngineMs, a bounded amount of it; NextTimer tells whether more is due.
 func (gs *Groups) Tick(ctx Context) {
 	gs.start(ctx)
-	nowMs, last := ctx.EngineMs(), gs.timers.order
+	nowMs := ctx.EngineMs()
 	for range maxTimersPerTick {
 		t := gs.timers.first()
-		// What this very tick has set waits for the next one, else a timeout of 0 would never let it end.
-		if t == nil || t.atMs > nowMs || t.order > last {
+		if t == nil || t.atMs > nowMs {
 			return
 		}
 		gs.timers.stop(t)

@@ -197,7 +197,6 @@ func (gs *Groups) rejoin(ctx Context, g *group, j *joiner, id string) int16 {
 		ctx.Reply(ctx.OpID(), g.joined(j.version, m, all))
 	default:
 		j.info.instance = m.info.instance
-		gs.refuseSync(ctx, m)
 		gs.update(g, m, j.info)
 		gs.parkJoin(ctx, g, m, j.version)
 		gs.rebalance(ctx, g)

@@ -47,9 +47,6 @@ func (gs *Groups) remove(ctx Context, g *group, m *member, code int16) {
 	if i := m.info.instance; i != nil && l.statics[*i] == m {
 		delete(l.statics, *i)
 	}
-	if l.leader == m.info.id {
-		l.leader, _, _ = l.members.Min()
-	}
 }
 
 // update replaces what m told about itself.

@@ -116,7 +116,7 @@ func sameProtocols(a, b []protocol) bool {
 type live struct {
 	phase        phase
 	protocolType string
-	leader       string
+	leader       string // may have left while a rebalance is prepared
 	members      btree.Map[string, *member]
 	statics      map[string]*member
 	support      map[string]int            // protocol name → members that know it

@@ -166,6 +166,9 @@ func (w *world) checkSums() {
 			timers += min(m.timer.slot, 1)
 			return true
 		})
+		if _, ok := g.saved.members.Get(g.saved.leader); !ok && g.saved.leader != "" && g.saved.phase != phaseEmpty {
+			w.t.Fatalf("group %q is led by %q, which is no member", name, g.saved.leader)
+		}
 		g.saved.members.Scan(func(_ string, m *savedMember) bool { sizeBytes += m.sizeBytes(); return true })
 		g.saved.topics.Scan(func(_ string, t *topicOffsets) bool {
 			for _, e := range t.entries {

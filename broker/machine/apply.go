@@ -107,6 +107,9 @@ func (m *Machine) applyBatch(p *partition, h record.Header) error {
 		return err
 	}
 	if h.Idempotent() {
+		if h.BaseSequence < 0 || h.ProducerEpoch < 0 {
+			return corrupt("batch at offset %d of partition %d has producer epoch %d, sequence %d", h.BaseOffset, p.id, h.ProducerEpoch, h.BaseSequence)
+		}
 		b := producer.Batch{
 			ProducerID: h.ProducerID, Epoch: h.ProducerEpoch,
 			FirstSequence: h.BaseSequence, LastSequence: h.LastSequence(), Transactional: h.Transactional(),
@@ -121,7 +124,7 @@ func (m *Machine) applyBatch(p *partition, h record.Header) error {
 
 // applyMarker takes over a transaction marker, whose type the header does not say.
 func (m *Machine) applyMarker(p *partition, h record.Header, commit, bumped bool) error {
-	if !h.Control() || h.LastOffsetDelta != 0 {
+	if !h.Control() || h.LastOffsetDelta != 0 || h.ProducerID < 0 || h.ProducerEpoch < 0 {
 		return corrupt("batch at offset %d of partition %d stands for a marker", h.BaseOffset, p.id)
 	}
 	if err := m.applyPlace(p, h); err != nil {

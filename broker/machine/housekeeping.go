@@ -8,11 +8,12 @@ func (m *Machine) startIncarnation(b *Incarnation) {
 	m.step.mustSync = true
 }
 
-// shelved records what the copying found done. Partitions that were deleted meanwhile are passed over.
+// shelved records what the copying found done. Partitions that were deleted meanwhile, and what is known already, are
+// passed over.
 func (m *Machine) shelved(b *Shelved) {
 	var there []ShelvedLength
 	for _, s := range b.Partitions {
-		if m.partitions[s.Partition] != nil {
+		if p := m.partitions[s.Partition]; p != nil && s.EndOffset > p.shelved.EndOffset {
 			there = append(there, s)
 		}
 	}

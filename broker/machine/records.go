@@ -6,7 +6,7 @@ import (
 	"github.com/strandline-io/strandline/broker/machine/txn"
 )
 
-// A unit's Meta is the format's version, the time, and records: kind, length, payload (docs/formats/snapshot.md has
+// A unit's Meta is the format's version, the time, and records: kind, length, payload (docs/formats/machine.md has
 // the layouts). A record holds an outcome. A kind's number is never used for another layout: what changes gets a new
 // kind, and old ones stay readable.
 const metaVersion = 1

@@ -97,7 +97,7 @@ func (m *Machine) checkNewPartitions(name string, first PartitionID, count int32
 
 const (
 	maxPartitionID         = 1<<32 - 1
-	maxPartitionsPerRecord = 100_000
+	maxPartitionsPerRecord = 10_000
 )
 
 func (m *Machine) applyPartitionsAdded(a partitionsAdded) error {

@@ -1,0 +1,184 @@
+package machine
+
+import (
+	"bytes"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/strandline-io/strandline/broker/record"
+)
+
+// lively is a world with a bit of everything.
+func lively(t testing.TB) *world {
+	w := newWorld(t, randomConfig)
+	for _, line := range []string{
+		"topic t 2", "topic u 1", "init plain", "init id=x timeout=5000", "init id=y timeout=5000",
+		"produce plain t/0:0:a", "produce plain t/1:-:b,c", "add id=x pid=1 t/0 u/0", "produce id=x pid=1 t/0:0:d",
+		"txncommit id=x pid=1 group=g t/0=4", "end id=x pid=1", "produce id=y pid=2 t/1:0:e", "delete u",
+		"produce id=x pid=1 epoch=1 t/0:0:f",
+	} {
+		if answer := w.run(line); answer != strings.ToLower(answer) {
+			t.Fatalf("%s: %s", line, answer)
+		}
+	}
+	w.do(&Shelved{Partitions: []ShelvedLength{{Partition: 1, FileBytes: 9, EndOffset: 2}}})
+	return w
+}
+
+func headersOf(u Unit) (headers [][]byte) {
+	for _, b := range u.Batches {
+		headers = append(headers, b.Bytes[:record.HeaderSize])
+	}
+	return headers
+}
+
+// FuzzReplay: whatever a journal holds, Replay ends, with success or an error, and a machine that took it can be kept.
+func FuzzReplay(f *testing.F) {
+	w := lively(f)
+	for _, u := range w.journal {
+		f.Add(u.Meta, bytes.Join(headersOf(u), nil))
+	}
+	snapshot := w.m.AppendSnapshot(nil)
+	f.Fuzz(func(t *testing.T, meta, batches []byte) {
+		var headers [][]byte
+		for chunk := range slices.Chunk(batches, record.HeaderSize) {
+			headers = append(headers, chunk)
+		}
+		fresh := New(Config{})
+		replayAnything(t, fresh, meta, headers)
+		m, err := Restore(Config{}, snapshot)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replayAnything(t, m, meta, headers)
+	})
+}
+
+func replayAnything(t *testing.T, m *Machine, meta []byte, headers [][]byte) {
+	if _, err := BatchPartitions(meta, nil); err != nil && !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("BatchPartitions: %v does not wrap ErrCorrupt", err)
+	}
+	if err := m.Replay(meta, headers); err != nil {
+		if !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("%v does not wrap ErrCorrupt", err)
+		}
+		return
+	}
+	again, err := Restore(Config{}, m.AppendSnapshot(nil))
+	if err != nil {
+		t.Fatalf("a replayed state cannot be restored: %v", err)
+	}
+	if again.Hash() != m.Hash() {
+		t.Fatal("a restored state has another hash")
+	}
+}
+
+// FuzzRestore: a snapshot of any bytes gives a machine or an error; what a machine came out of is written again alike.
+func FuzzRestore(f *testing.F) {
+	f.Add(lively(f).m.AppendSnapshot(nil))
+	f.Add(New(Config{}).AppendSnapshot(nil))
+	f.Fuzz(func(t *testing.T, data []byte) { restoreAnything(t, data) })
+}
+
+func restoreAnything(t *testing.T, data []byte) {
+	m, err := Restore(Config{}, data)
+	if err != nil {
+		if !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("%v does not wrap ErrCorrupt", err)
+		}
+		return
+	}
+	first := m.AppendSnapshot(nil)
+	again, err := Restore(Config{}, first)
+	if err != nil {
+		t.Fatalf("what was restored cannot be restored again: %v", err)
+	}
+	if !bytes.Equal(again.AppendSnapshot(nil), first) {
+		t.Fatal("a snapshot changes by being restored")
+	}
+}
+
+// TestDamage changes and cuts every byte of real units and of a real snapshot.
+func TestDamage(t *testing.T) {
+	w := lively(t)
+	snapshot := w.m.AppendSnapshot(nil)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i := range snapshot {
+		damaged := slices.Clone(snapshot)
+		damaged[i] ^= byte(1 + r.IntN(255))
+		restoreAnything(t, damaged)
+		if _, err := Restore(Config{}, snapshot[:i]); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("a snapshot cut at %d of %d bytes: %v", i, len(snapshot), err)
+		}
+	}
+	if _, err := Restore(Config{}, append(slices.Clone(snapshot), 0)); !errors.Is(err, ErrCorrupt) {
+		t.Fatalf("a snapshot with a byte too many: %v", err)
+	}
+	m := New(randomConfig)
+	for n, u := range w.journal {
+		headers := headersOf(u)
+		before := m.AppendSnapshot(nil)
+		for i := range u.Meta {
+			copy, err := Restore(randomConfig, before)
+			if err != nil {
+				t.Fatal(err)
+			}
+			damaged := slices.Clone(u.Meta)
+			damaged[i] ^= byte(1 + r.IntN(255))
+			replayAnything(t, copy, damaged, headers)
+		}
+		if len(headers) > 0 {
+			copy, _ := Restore(randomConfig, before)
+			if err := copy.Replay(u.Meta, headers[1:]); !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("unit %d without its first batch: %v", n, err)
+			}
+			copy, _ = Restore(randomConfig, before)
+			if err := copy.Replay(u.Meta, append(headers, headers[0])); !errors.Is(err, ErrCorrupt) {
+				t.Fatalf("unit %d with a batch too many: %v", n, err)
+			}
+		}
+		if err := m.Replay(u.Meta, headers); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A unit from a newer program, or one that does not follow, is damage that says so.
+func TestReplayRefuses(t *testing.T) {
+	w := lively(t)
+	f := func(name string, meta []byte) {
+		t.Helper()
+		m, err := Restore(randomConfig, w.m.AppendSnapshot(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Replay(meta, nil); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	f("nothing", nil)
+	f("version 2", []byte{2, 0, 0})
+	f("time before the last unit's", []byte{1, 0, 0})
+	m := w.m
+	for name, kind := range map[string]uint8{"kind 31": 31, "kind 60": 60, "group kind 95": 95, "kind 200": 200} {
+		f(name, append(unitHead(w.now), kind, 0))
+	}
+	f("an incarnation again", append(unitHead(w.now), kindIncarnation, 1, byte(m.incarnation)))
+	f("a topic that is there", w.journal[1].Meta)
+	f("an unknown topic gone", append(unitHead(w.now), kindTopicDeleted, 2, 1, 'z'))
+	f("producer ids again", append(unitHead(w.now), kindProducerIDs, 1, 2))
+	f("an unknown partition shelved", append(unitHead(w.now), kindShelved, 5, 1, 99, 0, 0, 2))
+	f("a partition shelved beyond its end", append(unitHead(w.now), kindShelved, 6, 1, 1, 0, 0, 0xff, 1))
+	f("an open transaction's producer forgotten", append(unitHead(w.now), kindProducerForgotten, 2, 1, 2))
+	f("an open transaction's id forgotten", append(unitHead(w.now), kindTxnExpire, 2, 1, 'x'))
+}
+
+func unitHead(now Now) []byte {
+	m := New(Config{})
+	var out Out
+	m.Step(&Op{ID: 1, Now: now, Body: &Incarnation{Number: 1}}, &out)
+	return out.Units[0].Meta[:len(out.Units[0].Meta)-3]
+}

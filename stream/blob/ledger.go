@@ -62,11 +62,12 @@ func (l *ledger) find(schema Fingerprint) *file {
 	return nil
 }
 
-// full reports whether f must be done before a row of n bytes. Bytes not compressed yet count as they are.
+// full reports whether f must be done before a row of n bytes. Bytes not compressed yet count as they are. A row, or the
+// commit after it, adds one block at most.
 func (l *ledger) full(f *file, n int) bool {
 	c := l.limits
 	size := f.Bytes + int64(len(f.buf)) + int64(len(f.raw)) + int64(n)
-	return c.MaxRows > 0 && f.Rows >= c.MaxRows || f.Rows > 0 && size > c.MaxBytes || f.Blocks() >= c.MaxBlocks-1
+	return c.MaxRows > 0 && f.Rows >= c.MaxRows || f.Rows > 0 && size > c.MaxBytes || f.Blocks() >= c.MaxBlocks
 }
 
 // named reports whether a blob that is open or not confirmed has the name.
@@ -123,10 +124,10 @@ func (l *ledger) sealAll() {
 	}
 }
 
-// sealDue makes done what is old enough, or cannot take another commit's block.
+// sealDue makes done what is old enough.
 func (l *ledger) sealDue(nowMs int64) {
 	for _, f := range slices.Clone(l.open) {
-		if l.aged(f, nowMs) || f.Blocks() >= l.limits.MaxBlocks-1 {
+		if l.aged(f, nowMs) {
 			l.seal(f)
 		}
 	}
@@ -182,7 +183,7 @@ func (l *ledger) returned() {
 // confirm forgets a done blob that is published.
 func (l *ledger) confirm(name string) {
 	l.done = slices.DeleteFunc(l.done, func(f *file) bool {
-		if f.Name != name || !f.prepared {
+		if f.Name != name {
 			return false
 		}
 		l.stale = true

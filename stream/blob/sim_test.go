@@ -19,7 +19,7 @@ import (
 
 var (
 	simSeed  = flag.Uint64("seed", 0, "run this seed of the simulation only")
-	simSeeds = flag.Uint64("seeds", 250, "how many seeds of the simulation to run")
+	simSeeds = flag.Uint64("seeds", 200, "how many seeds of the simulation to run")
 )
 
 // TestSim lets owners of one task write, prepare, commit, crash between any two calls, and wake up as zombies, over a

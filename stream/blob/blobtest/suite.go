@@ -23,6 +23,7 @@ func TestStore(t *testing.T, open func(t *testing.T) blob.Store) {
 		{"Commit makes staged blocks visible in the order of the list", (*suite).order},
 		{"What is staged cannot be seen", (*suite).invisible},
 		{"Commit never replaces", (*suite).createOnly},
+		{"Of several commits one wins", (*suite).oneWins},
 		{"Commit refuses a block that is not staged", (*suite).missingBlock},
 		{"Commit drops what it does not list", (*suite).dropsUnlisted},
 		{"An equal id is overwritten", (*suite).overwrites},
@@ -150,6 +151,37 @@ func (s *suite) createOnly() {
 	s.stage("a/x", second, "second, longer")
 	s.wantKind(s.store.Commit(s.ctx, "a/x", []blob.BlockID{second}, nil), blob.ErrExists)
 	s.want("a/x", "first")
+}
+
+func (s *suite) oneWins() {
+	const writers = 6
+	for round := range 10 {
+		name := fmt.Sprintf("a/%d", round)
+		for i := range writers {
+			s.stage(name, blob.NewBlockID(nonce(byte(i)), 0), fmt.Sprint(i))
+		}
+		errs := make([]error, writers)
+		var wg sync.WaitGroup
+		for i := range writers {
+			wg.Go(func() { errs[i] = s.store.Commit(s.ctx, name, []blob.BlockID{blob.NewBlockID(nonce(byte(i)), 0)}, nil) })
+		}
+		wg.Wait()
+		won := -1
+		for i, err := range errs {
+			switch {
+			case err == nil && won >= 0:
+				s.Fatalf("commits %d and %d both succeeded", won, i)
+			case err == nil:
+				won = i
+			case !errors.Is(err, blob.ErrExists) && !errors.Is(err, blob.ErrBlockList) && !errors.Is(err, blob.ErrTemporary):
+				s.Fatal(err)
+			}
+		}
+		if won < 0 {
+			s.Fatalf("no commit succeeded: %v", errs)
+		}
+		s.want(name, fmt.Sprint(won))
+	}
 }
 
 func (s *suite) missingBlock() {

@@ -241,6 +241,7 @@ func (gs *Groups) make(name string) *group {
 	if !ok {
 		g = newGroup(name)
 		gs.groups.Set(name, g)
+		gs.sizeBytes += int64(overheadBytes + len(name))
 	}
 	return g
 }

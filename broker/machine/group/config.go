@@ -29,9 +29,9 @@ type Config struct {
 	// more is GROUP_MAX_SIZE_REACHED for a join and POLICY_VIOLATION for a sync. Four times as much is the most that one
 	// answer of DescribeGroups or OffsetFetch holds; more is POLICY_VIOLATION. 0 means 16 MiB.
 	MaxGroupBytes int
-	// MaxStateBytes bounds what all groups together take in memory, about: members, assignments, offsets. Above it
-	// nothing may grow: GROUP_MAX_SIZE_REACHED for a join, POLICY_VIOLATION for a sync, INVALID_COMMIT_OFFSET_SIZE for a
-	// commit. 0 means 512 MiB.
+	// MaxStateBytes bounds what all groups together take in memory, about: names, members, assignments, offsets. Above
+	// it nothing may grow: POLICY_VIOLATION for a new group and for a sync, GROUP_MAX_SIZE_REACHED for a join,
+	// INVALID_COMMIT_OFFSET_SIZE for an offset. 0 means 512 MiB.
 	MaxStateBytes int64
 	// MaxOffsetsPerGroup bounds the partitions for which one group keeps an offset, committed or pending; one more is
 	// INVALID_COMMIT_OFFSET_SIZE. 0 means 100000.

@@ -80,7 +80,7 @@ func (gs *Groups) open(name string) (*group, int16) {
 	if len(name) > maxNameBytes {
 		return nil, kerr.InvalidGroupID.Code
 	}
-	if gs.groups.Len() >= gs.cfg.MaxGroups {
+	if gs.groups.Len() >= gs.cfg.MaxGroups || !gs.mayGrow(overheadBytes+len(name)) {
 		return nil, kerr.PolicyViolation.Code
 	}
 	return gs.make(name), 0
@@ -93,6 +93,7 @@ func (gs *Groups) forget(g *group) {
 	}
 	gs.timers.stop(&g.live.timer)
 	gs.groups.Delete(g.name)
+	gs.sizeBytes -= int64(overheadBytes + len(g.name))
 }
 
 // maxTimersPerTick bounds one Tick, which becomes one unit of the journal.

@@ -15,7 +15,7 @@ var seedFlag = flag.Uint64("seed", 0, "run only this seed of TestRandom")
 // restored and running state are the same, every request has at most one answer, and offsets are what a model of ten
 // lines says. In the end, when all is quiet, nobody waits for an answer.
 func TestRandom(t *testing.T) {
-	first, last := uint64(1), uint64(150)
+	first, last := uint64(1), uint64(80)
 	if *seedFlag != 0 {
 		first, last = *seedFlag, *seedFlag
 	}

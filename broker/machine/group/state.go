@@ -76,7 +76,7 @@ type protocol struct {
 	metadata []byte
 }
 
-// overheadBytes is about what a member, an offset or a handed-out id takes beside its strings.
+// overheadBytes is about what a group, a member, an offset or a handed-out id takes beside its strings.
 const overheadBytes = 200
 
 func (m *memberInfo) sizeBytes() int {

@@ -149,6 +149,7 @@ func (w *world) checkSums() {
 	w.gs.groups.Scan(func(name string, g *group) bool {
 		l := &g.live
 		var joining, unsynced, size, offsets, pending int
+		sizeBytes += int64(overheadBytes + len(name))
 		l.members.Scan(func(id string, m *member) bool {
 			if id != m.info.id {
 				w.t.Fatalf("group %q: member %q is filed as %q", name, m.info.id, id)

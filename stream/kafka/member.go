@@ -50,8 +50,9 @@ const (
 // Member is a membership in a consumer group that owns tasks. It fetches nothing: a Fetcher does, at positions that
 // the tasks' checkpoints give.
 type Member struct {
-	kc  *kgo.Client
-	cfg MemberConfig
+	kc    *kgo.Client
+	cfg   MemberConfig
+	conns *conns
 }
 
 // Join makes a member. It returns at once; OnAssigned tells when the group has given it tasks, or none.
@@ -70,8 +71,10 @@ func (c *Client) Join(cfg MemberConfig) (*Member, error) {
 		topics = append(topics, s.Topics...)
 	}
 	slices.Sort(topics)
-	m := &Member{cfg: cfg}
-	opts := append(c.cfg.options(),
+	kcfg := c.cfg
+	m := &Member{cfg: cfg, conns: newConns(kcfg)}
+	kcfg.Dial = m.conns.Dial
+	opts := append(kcfg.options(),
 		kgo.ConsumerGroup(cfg.Group),
 		kgo.ConsumeTopics(slices.Compact(topics)...),
 		kgo.Balancers(&taskBalancer{stages: cfg.Stages}),
@@ -144,9 +147,15 @@ func (m *Member) fenced(err error) error {
 	return fmt.Errorf("kafka: another process has slot %q of group %q: %w: %w", m.cfg.InstanceID, m.cfg.Group, ErrFenced, err)
 }
 
+// leavePatience is how long Leave lets a request under way end by itself.
+const leavePatience = 500 * time.Millisecond
+
 // Leave ends the membership, after OnRevoked if something is owned. A static member's tasks are kept for its return
 // until the session timeout; Client.RemoveMembers frees them at once.
-func (m *Member) Leave() { m.kc.Close() }
+func (m *Member) Leave() {
+	defer time.AfterFunc(leavePatience, m.conns.Cut).Stop()
+	m.kc.Close()
+}
 
 func flat(p map[string][]int32) []TopicPartition {
 	var out []TopicPartition

@@ -104,12 +104,11 @@ func (r *runner) work(ctx context.Context) error {
 		}
 	}()
 	group.Wait()
-	r.leave(ctx)
 	if err := first(errs); err != nil || r.cfg.Progress == nil || ctx.Err() != nil {
 		stopFollowing()
 	} else {
 		// The last checkpoints are committed: the display ends with them.
-		defer time.AfterFunc(leaveDeadline, stopFollowing).Stop()
+		defer time.AfterFunc(displayDeadline, stopFollowing).Stop()
 	}
 	following.Wait()
 	return first(errs)
@@ -125,24 +124,8 @@ func first(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// leaveDeadline bounds what the end of a process waits for the group.
-const leaveDeadline = 5 * time.Second
-
-// leave takes the workers out of the group, so that the rest of the job, or the next start with another number of
-// processes, need not wait for their sessions to expire. A slot that another process took is its own.
-func (r *runner) leave(ctx context.Context) {
-	ctx, cancel := withDeadline(context.WithoutCancel(ctx), leaveDeadline, "leaving the group")
-	defer cancel()
-	var slots []string
-	for _, w := range r.workers {
-		if !errors.Is(w.err, ErrFenced) {
-			slots = append(slots, w.slot)
-		}
-	}
-	if err := r.client.RemoveMembers(ctx, r.plan.Job, slots...); err != nil {
-		r.cfg.Logger.Info("could not leave the group, its session will expire", "job", r.plan.Job, "err", err)
-	}
-}
+// displayDeadline bounds what the end of a process waits for the last checkpoints to show.
+const displayDeadline = 5 * time.Second
 
 // follow reads the checkpoint topic from its beginning for all workers, and for the progress callback.
 func (r *runner) follow(ctx context.Context) error {

@@ -1,0 +1,66 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+)
+
+// conns are the connections of one client, so that they can be cut: franz-go's Close waits for a JoinGroup that a
+// broker may hold for as long as a rebalance takes.
+type conns struct {
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	mu   sync.Mutex
+	cut  bool
+	open map[*conn]struct{}
+}
+
+type conn struct {
+	net.Conn
+	of *conns
+}
+
+var errCut = errors.New("kafka: the client is being closed")
+
+func newConns(cfg Config) *conns {
+	dial := cfg.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	return &conns{dial: dial, open: make(map[*conn]struct{})}
+}
+
+func (cs *conns) Dial(ctx context.Context, network, address string) (net.Conn, error) {
+	nc, err := cs.dial(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.cut {
+		nc.Close()
+		return nil, errCut
+	}
+	c := &conn{nc, cs}
+	cs.open[c] = struct{}{}
+	return c, nil
+}
+
+func (c *conn) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.open, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// Cut closes all connections and refuses new ones.
+func (cs *conns) Cut() {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	cs.cut = true
+	for c := range cs.open {
+		c.Conn.Close()
+	}
+}

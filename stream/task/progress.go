@@ -1,11 +1,13 @@
 package task
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/strandline-io/strandline/stream"
+	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/task/core"
 )
 
@@ -147,4 +149,39 @@ func add(sum *core.Counters, c core.Counters) {
 	sum.DeadLettered += c.DeadLettered
 	sum.Late += c.Late
 	sum.Emitted += c.Emitted
+}
+
+// Watch calls cfg.Progress with how far a job has come, from a process that runs none of it. It returns nil when every
+// task has ended or ctx is cancelled. The job need not have begun. plan must be bound.
+func Watch(ctx context.Context, plan *stream.Plan, cfg Config) error {
+	cfg = cfg.withDefaults(plan)
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	c, err := kafka.Open(ctx, cfg.Kafka)
+	if err != nil {
+		return ignoreCancel(ctx, err)
+	}
+	defer c.Close()
+	for {
+		topics, err := c.Topics(ctx, plan.CheckpointTopic)
+		if err != nil {
+			return ignoreCancel(ctx, err)
+		}
+		if len(topics) > 0 {
+			break
+		}
+		if !sleep(ctx, cfg.ProgressInterval) {
+			return nil
+		}
+	}
+	r := &runner{cfg: cfg, plan: plan, client: c}
+	return ignoreCancel(ctx, r.follow(ctx))
+}
+
+func ignoreCancel(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }

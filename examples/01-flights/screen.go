@@ -1,0 +1,138 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/strandline-io/strandline/stream/blob"
+	"github.com/strandline-io/strandline/stream/kafka"
+	"github.com/strandline-io/strandline/stream/task"
+	"golang.org/x/term"
+)
+
+// screen shows live progress if it is a terminal.
+type screen struct {
+	out   io.Writer
+	live  bool
+	shown bool
+	last  task.Progress
+}
+
+func newScreen(out io.Writer) *screen {
+	f, ok := out.(*os.File)
+	return &screen{out: out, live: ok && term.IsTerminal(int(f.Fd()))}
+}
+
+// progress is called from one goroutine at a time.
+func (s *screen) progress(p task.Progress) {
+	s.last = p
+	if !s.live {
+		return
+	}
+	watermark := "—"
+	if ms := p.Stage("read").WatermarkMs; ms != task.NoWatermark {
+		watermark = time.UnixMilli(ms).UTC().Format("2006-01-02 15:04")
+	} else if st := p.Stage("read"); st.Ended == st.Tasks && st.Tasks > 0 {
+		watermark = "the end"
+	}
+	fmt.Fprintf(s.out, "\r\033[K%6d rows · watermark %s · %5d windows closed · %d commits",
+		p.Stage("by-origin").Counters.Records, watermark, p.Stage("by-origin").Counters.Emitted, p.Commits)
+	s.shown = true
+}
+
+func (s *screen) end() {
+	if s.shown {
+		fmt.Fprintln(s.out)
+	}
+}
+
+const worst = 10
+
+// report ends with the worst origin-days and where to look next.
+func report(ctx context.Context, o options, p task.Progress, cfg kafka.Config, store blob.Store, out io.Writer) error {
+	rows, err := readRows(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(rows, func(a, b dailyDelay) int {
+		return cmp.Or(cmp.Compare(b.TotalDelayMin, a.TotalDelayMin), cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Day, b.Day))
+	})
+	load := p.Stage("load").Counters
+	fmt.Fprintf(out, "%d flights → %d origin-days, each once, in topic %s and in %s\n", load.Emitted, len(rows), resultTopic, store)
+	for what, n := range map[string]int64{"skipped": load.Skipped, "sent to topic " + deadLetters: load.DeadLettered} {
+		if n > 0 {
+			fmt.Fprintf(out, "%d lines that are no flights were %s\n", n, what)
+		}
+	}
+	if late := p.Stage("by-origin").Counters.Late; late > 0 {
+		fmt.Fprintf(out, "%d flights came more than %v out of order, after their day had closed, and are not counted\n", late, day)
+	}
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\norigin\tday\tflights\tdelayed\ttotal min\tmax min\t")
+	for _, r := range rows[:min(worst, len(rows))] {
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%d\t\n", r.Origin, r.Day, r.Flights, r.Delayed, r.TotalDelayMin, r.MaxDelayMin)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	return hints(ctx, o, store, out)
+}
+
+// readRows reads the result as any consumer would see it.
+func readRows(ctx context.Context, cfg kafka.Config) ([]dailyDelay, error) {
+	c, err := kafka.Open(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	var rows []dailyDelay
+	for n := range int32(partitions) {
+		_, err := c.ReadAll(ctx, kafka.TopicPartition{Topic: resultTopic, Partition: n}, kafka.Committed, func(r kafka.Record) error {
+			var row dailyDelay
+			rows = append(rows, row)
+			return json.Unmarshal(r.Value, &rows[len(rows)-1])
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return rows, nil
+}
+
+func hints(ctx context.Context, o options, store blob.Store, out io.Writer) error {
+	var names []string
+	err := store.List(ctx, resultTopic+"/", func(e blob.Entry) error {
+		if path.Ext(e.Name) == ".avro" {
+			names = append(names, e.Name)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	brokers := o.brokers
+	fmt.Fprintln(out, "\nlook at it:")
+	if brokers == "" {
+		brokers = "127.0.0.1:9092"
+		fmt.Fprintf(out, "  go run ./cmd/strandline serve --data-dir %s\n", filepath.Join(o.data, "broker"))
+	}
+	fmt.Fprintf(out, "  kcat -b %s -C -t %s -e -X isolation.level=read_committed\n", brokers, resultTopic)
+	if len(names) > 0 {
+		more := ""
+		if len(names) > 1 {
+			more = fmt.Sprintf(" and %d more", len(names)-1)
+		}
+		fmt.Fprintf(out, "  %s/%s%s\n", strings.TrimPrefix(strings.TrimSuffix(store.String(), "/"), "file:"), names[0], more)
+	}
+	return nil
+}

@@ -182,3 +182,50 @@ func unitHead(now Now) []byte {
 	m.Step(&Op{ID: 1, Now: now, Body: &Incarnation{Number: 1}}, &out)
 	return out.Units[0].Meta[:len(out.Units[0].Meta)-3]
 }
+
+// A batch that does not follow, or is not what its record says, is damage.
+func TestReplayRefusesBatches(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.topic("t", 1)
+	w.run("init")
+	w.run("produce t/0:0:a")
+	data := w.journal[len(w.journal)-1]
+	w.run("end commit")
+	marker := w.journal[len(w.journal)-1]
+	before := New(Config{})
+	for _, u := range w.journal[:len(w.journal)-2] {
+		if err := before.Replay(u.Meta, headersOf(u)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := func(name string, units []Unit, at int, value ...byte) {
+		t.Helper()
+		m, err := Restore(Config{}, before.AppendSnapshot(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, u := range units {
+			header := slices.Clone(u.Batches[0].Bytes[:record.HeaderSize])
+			last := i == len(units)-1
+			if last {
+				copy(header[at:], value)
+			}
+			if err := m.Replay(u.Meta, [][]byte{header}); errors.Is(err, ErrCorrupt) != last {
+				t.Errorf("%s, unit %d: %v", name, i, err)
+			}
+		}
+	}
+	first, both := []Unit{data}, []Unit{data, marker}
+	f("base offset", first, 7, 1)
+	f("leader epoch", first, 15, 2)
+	f("control bit in data", first, 22, 0x30)
+	f("transactional without a producer", first, 43, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
+	f("producer without epoch", first, 51, 0xff, 0xff)
+	f("producer without sequence", first, 53, 0xff)
+	f("negative count", first, 23, 0xff)
+	f("another magic", first, 16, 1)
+	f("marker without control bit", both, 22, 0x10)
+	f("marker without producer", both, 43, 0xff)
+	f("marker of two offsets", both, 26, 1)
+	f("marker of an older epoch", both, 51, 0, 0)
+}

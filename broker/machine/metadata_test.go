@@ -200,7 +200,9 @@ func TestDenied(t *testing.T) {
 	w.expect("txncommit group= t/0=1", "INVALID_GROUP_ID")
 	w.expect("init plain pid=4", "INVALID_REQUEST")
 	w.expect("init v=2 pid=4", "pid=0 epoch=1") // before v3 there is no producer id to give
-	w.m.may = func(_ *Client, a access) bool { return a.operation != kmsg.ACLOperationCreate && a.operation != kmsg.ACLOperationAlter }
+	w.m.may = func(_ *Client, a access) bool {
+		return a.operation != kmsg.ACLOperationCreate && a.operation != kmsg.ACLOperationAlter
+	}
 	if r := w.create("u"); r.ErrorCode != kerr.TopicAuthorizationFailed.Code {
 		t.Errorf("CreateTopics: %s", errorName(r.ErrorCode))
 	}

@@ -21,8 +21,8 @@ var oneSeed = flag.Uint64("seed", 0, "run TestRandom with this seed only")
 // replayed it; at the end everything is replayed once more, from the beginning and from a snapshot on, and what a
 // read_committed consumer sees must be what was acknowledged: all of a committed transaction, nothing of another.
 func TestRandom(t *testing.T) {
-	seeds := uint64(1000)
-	if testing.Short() {
+	seeds := uint64(500)
+	if testing.Short() || raceEnabled {
 		seeds = 50
 	}
 	from := uint64(1)

@@ -1,5 +1,7 @@
 package producer
 
+import "math"
+
 // Config bounds what is remembered of producers. The zero value works.
 type Config struct {
 	// ExpirationMs is how long a producer without an open transaction is remembered after its last batch or marker
@@ -17,6 +19,7 @@ func (c Config) orDefaults() Config {
 	if c.ExpirationMs <= 0 {
 		c.ExpirationMs = 86_400_000
 	}
+	c.ExpirationMs = min(c.ExpirationMs, math.MaxInt64/4) // "never", without overflow
 	if c.MaxEntries <= 0 {
 		c.MaxEntries = 100_000
 	}

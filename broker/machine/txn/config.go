@@ -3,6 +3,8 @@
 // writes no markers and sends nothing.
 package txn
 
+import "math"
+
 // Config bounds transactions. The zero value works.
 type Config struct {
 	// MaxTimeoutMs is the longest transaction timeout that a producer may ask for (transaction.max.timeout.ms).
@@ -25,6 +27,7 @@ func (c Config) orDefaults() Config {
 	if c.IDExpirationMs <= 0 {
 		c.IDExpirationMs = 7 * 24 * 3600 * 1000
 	}
+	c.IDExpirationMs = min(c.IDExpirationMs, math.MaxInt64/4) // "never", without overflow
 	if c.MaxIDs <= 0 {
 		c.MaxIDs = 100_000
 	}

@@ -31,9 +31,6 @@ func New(cfg Config) *Coordinator {
 	return &Coordinator{cfg: cfg.orDefaults(), byID: make(map[string]*transaction)}
 }
 
-// Len is the number of transactional ids.
-func (c *Coordinator) Len() int { return len(c.byID) }
-
 // MaxTimeoutMs is the longest transaction timeout that is granted.
 func (c *Coordinator) MaxTimeoutMs() int32 { return c.cfg.MaxTimeoutMs }
 

@@ -24,20 +24,19 @@ const (
 // A rule is what a state allows. Prepare states, the fence and Dead are passed through inside one unit: no operation
 // finds an id in them, but their rows say what it would hear.
 type rule struct {
-	name    string // as DescribeTransactions shows it
-	from    []State
-	expires bool
+	name string // as DescribeTransactions shows it
+	from []State
 	// add is the refusal that adding a partition or a group, or InitProducerId, hears; nil if it may go on.
 	add *kerr.Error
 }
 
 var rules = [numStates]rule{
-	Empty:             {name: "Empty", from: []State{Empty, CompleteCommit, CompleteAbort}, expires: true},
+	Empty:             {name: "Empty", from: []State{Empty, CompleteCommit, CompleteAbort}},
 	Ongoing:           {name: "Ongoing", from: []State{Ongoing, Empty, CompleteCommit, CompleteAbort}},
 	PrepareCommit:     {name: "PrepareCommit", from: []State{Ongoing}, add: kerr.ConcurrentTransactions},
 	PrepareAbort:      {name: "PrepareAbort", from: []State{Ongoing, PrepareEpochFence, Empty, CompleteCommit, CompleteAbort}, add: kerr.ConcurrentTransactions},
-	CompleteCommit:    {name: "CompleteCommit", from: []State{PrepareCommit}, expires: true},
-	CompleteAbort:     {name: "CompleteAbort", from: []State{PrepareAbort}, expires: true},
+	CompleteCommit:    {name: "CompleteCommit", from: []State{PrepareCommit}},
+	CompleteAbort:     {name: "CompleteAbort", from: []State{PrepareAbort}},
 	Dead:              {name: "Dead", from: []State{Empty, CompleteCommit, CompleteAbort}, add: kerr.ConcurrentTransactions},
 	PrepareEpochFence: {name: "PrepareEpochFence", from: []State{Ongoing}, add: kerr.ConcurrentTransactions},
 }

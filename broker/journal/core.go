@@ -95,6 +95,7 @@ type segment struct {
 	prevCRC   uint32
 	lastCRC   uint32
 	footer    *footer // until it is written; nil also if it must be made from the segment itself
+	opened    bool    // made by an open: durable before it was used
 	footered  bool
 	sealed    bool
 	stuck     bool // could not be sealed for want of space, or not be freed; see readers

@@ -65,7 +65,7 @@ func (c *Core) choose() (Action, bool) {
 	if c.stopping {
 		return Action{}, false
 	}
-	if s := c.segments[0]; s.sealed && !s.stuck && s.lastSeq <= min(c.trimSeq, c.snapshotSeq) {
+	if s := c.segments[0]; s.sealed && !s.stuck && s.lastSeq <= min(c.trimSeq, c.snapshotSeq) && c.headed(c.segments[1]) {
 		recycle := s.fileBytes == c.cfg.segmentBytes && len(c.spares) < recycledSpares
 		a := Action{kind: actFree, segment: s.number, recycle: recycle}
 		if recycle {
@@ -79,6 +79,10 @@ func (c *Core) choose() (Action, bool) {
 	}
 	return c.chooseZero()
 }
+
+// headed says whether a segment's header is durable. Until then the segment before must stay: with both gone the
+// journal would have forgotten its secret and its incarnation.
+func (c *Core) headed(s *segment) bool { return s.opened || s.firstSeq <= c.durableSeq }
 
 // unsealed returns what to seal next: the oldest segment that is complete and durable but has no footer yet.
 func (c *Core) unsealed() *segment {

@@ -183,7 +183,8 @@ func (d *disk) zero(a Action) error {
 	return f.Sync()
 }
 
-// footer writes a sealed segment's footer, then the pointer that makes it count, and returns the file's size.
+// footer writes a sealed segment's footer and the pointer to it, and returns the file's size. One sync covers both:
+// should a power cut keep only the pointer, the footer fails its CRC and the segment itself is read.
 func (d *disk) footer(a Action) (fileBytes int64, err error) {
 	s, w := d.lookup(a.segment), a.footer
 	defer func() {
@@ -210,9 +211,6 @@ func (d *disk) footer(a Action) (fileBytes int64, err error) {
 			return 0, err
 		}
 		fileBytes = end
-	}
-	if err := s.file.Sync(); err != nil {
-		return 0, err
 	}
 	if err := s.file.WriteVecAt([][]byte{p.encode(seed), zeroBlock[:blockBytes-pointerBytes]}, blockBytes); err != nil {
 		return 0, err

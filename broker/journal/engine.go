@@ -207,15 +207,17 @@ func (e *engine) Scan(segment uint64, f func(Stored) error) error {
 	defer release()
 	e.mu.Lock()
 	s := e.core.segment(segment)
-	sealed, last := s != nil && s.sealed, uint64(0)
+	sealed := s != nil && s.sealed
+	var last uint64
+	var footered bool
 	if sealed {
-		last = s.lastSeq
+		last, footered = s.lastSeq, s.footered
 	}
 	e.mu.Unlock()
 	if !sealed {
 		return fmt.Errorf("scan journal segment %d: it is not sealed", segment)
 	}
-	return scan(e.disk.lookup(segment), segment, last, func(u *unit) error { return f(u.stored(segment, u.pos)) })
+	return scan(e.disk.lookup(segment), segment, last, footered, func(u *unit) error { return f(u.stored(segment, u.pos)) })
 }
 
 // Trim implements Journal.

@@ -3,6 +3,7 @@ package journal
 import (
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -29,6 +30,7 @@ type model struct {
 	sealed     map[uint64]bool
 	holds      []hold
 	inc        uint32
+	dying      bool // a crash is planned
 
 	disk *vfs.Mem
 	j    *Stepped
@@ -152,7 +154,9 @@ func (m *model) event(e Event) {
 	case Sealed:
 		m.sealed[e.Segment] = true
 	case Failed:
-		panic(e.Err)
+		if !m.dying {
+			panic(e.Err)
+		}
 	}
 }
 
@@ -214,22 +218,45 @@ func (m *model) read() error {
 	return nil
 }
 
+// crash ends the process, at times in the middle of a step or of the opening after it.
 func (m *model) crash() error {
-	floor := m.written
+	if m.rng.IntN(2) == 0 {
+		m.disk.CrashAfter(1 + m.rng.IntN(4))
+		m.dying = true
+		for range 6 {
+			m.append()
+			m.step()
+		}
+		m.dying = false
+	}
+	m.cut()
+	for m.rng.IntN(2) == 0 {
+		m.disk.CrashAfter(1 + m.rng.IntN(20))
+		o := &opening{}
+		_, err := OpenStepped(o.config(m.disk), o.replay, o.event)
+		m.logf("crash while opening: %v", err)
+		if err != nil && !errors.Is(err, vfs.ErrCrashed) {
+			return err
+		}
+		m.cut()
+	}
+	return m.open()
+}
+
+// cut replaces the disk with what is left of it. What was only written is durable no sooner than an opening says so.
+func (m *model) cut() {
 	if m.rng.IntN(2) == 0 {
 		m.disk = m.disk.ProcessCrash()
 	} else {
-		floor = m.synced
 		sector := 4096
 		if m.rng.IntN(2) == 0 {
 			sector = 512
 		}
 		m.disk = m.disk.PowerLossTorn(m.rng.Uint64(), sector)
+		m.written = m.synced
 	}
-	m.logf("crash: at least %d of %d units must be there", floor, len(m.units))
-	m.written, m.synced = floor, floor
+	m.logf("crash: at least %d of %d units must be there", m.written, len(m.units))
 	m.holds = nil
-	return m.open()
 }
 
 func (m *model) close() error {

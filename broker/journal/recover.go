@@ -123,6 +123,10 @@ func (r *recovery) run(replay func(Stored) error) (*engine, error) {
 	if err := r.removeAll(r.junk); err != nil {
 		return nil, err
 	}
+	// The new segment's number may be that of a file removed just now, or by an opening that was cut short.
+	if err := r.cfg.FS.SyncDir(r.cfg.Dir); err != nil {
+		return nil, err
+	}
 	if err := r.write(n); err != nil {
 		return nil, err
 	}

@@ -226,13 +226,13 @@ func (r *recovery) engine(n *newSegment) *engine {
 		c.segments = append(c.segments, &segment{
 			number: s.number, firstSeq: s.header.firstSeq, lastSeq: s.lastSeq, fileBytes: s.fileBytes,
 			filledTo: min(s.endPos, s.fileBytes), endPos: s.endPos, prevCRC: s.header.prevCRC, lastCRC: s.lastCRC,
-			footered: s.sealed, sealed: true,
+			footered: s.sealed, sealed: true, opened: s.opened,
 		})
 		d.files[s.number] = &s.openSegment
 	}
 	c.segments = append(c.segments, &segment{
 		number: n.number, firstSeq: r.chain.nextSeq, fileBytes: n.fileBytes, filledTo: n.tail.pos, endPos: n.tail.pos,
-		prevCRC: r.chain.prevCRC, lastCRC: n.tail.prevCRC,
+		prevCRC: r.chain.prevCRC, lastCRC: n.tail.prevCRC, opened: true,
 	})
 	d.files[n.number] = &n.openSegment
 	return newEngine(d, c, n.tail.incarnation)

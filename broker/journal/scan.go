@@ -41,8 +41,8 @@ func readPointer(f vfs.File, seed uint32, fileBytes int64) (p footerPointer, ok 
 	return p, ok, nil
 }
 
-// scan calls f for each unit of a complete segment up to lastSeq, heads only: from the footer if there is one.
-func scan(s *openSegment, number, lastSeq uint64, f func(*unit) error) error {
+// scan calls f for each unit of a complete segment up to lastSeq, heads only: from the footer if it is known to count.
+func scan(s *openSegment, number, lastSeq uint64, footered bool, f func(*unit) error) error {
 	h, err := readHeader(s, number)
 	if err != nil {
 		return err
@@ -51,14 +51,17 @@ func scan(s *openSegment, number, lastSeq uint64, f func(*unit) error) error {
 	if err != nil {
 		return err
 	}
+	if !footered {
+		return scanHeads(s, h, size, lastSeq, f)
+	}
 	p, ok, err := readPointer(s.file, h.secret.seed(number), size)
 	if err != nil {
 		return fmt.Errorf("read %s: %w", s.name, err)
 	}
-	if ok && p.lastSeq == lastSeq && p.firstSeq == h.firstSeq && p.prevCRC == h.prevCRC {
-		return readFooter(s.file, s.name, p, h, f)
+	if !ok || p.lastSeq != lastSeq || p.firstSeq != h.firstSeq || p.prevCRC != h.prevCRC {
+		return damaged(s.name, blockBytes, "the pointer to the footer is not what was written")
 	}
-	return scanHeads(s, h, size, lastSeq, f)
+	return readFooter(s.file, s.name, p, h, f)
 }
 
 // scanHeads walks through a segment itself.

@@ -50,6 +50,7 @@ type Mem struct {
 	used     int64
 	faults   [opCount][]fault
 	counts   [opCount]int
+	stopIn   int // changing calls until the crash; 0: none is planned
 }
 
 type fault struct {
@@ -106,6 +107,15 @@ func (m *Mem) FailNext(op Op, skip int, err error) {
 	m.faults[op] = append(m.faults[op], fault{skip: skip, err: err})
 }
 
+// CrashAfter lets the process die within a call: the calls before the one of that number, counting those
+// that change something, take effect, and it and every later one return ErrCrashed. ProcessCrash or PowerLoss then give
+// what is left. 0 undoes it.
+func (m *Mem) CrashAfter(changes int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.stopIn = changes
+}
+
 // Count is how many calls of kind op were made so far.
 func (m *Mem) Count(op Op) int {
 	m.mu.Lock()
@@ -119,6 +129,12 @@ func (m *Mem) enter(op Op) error {
 		return ErrCrashed
 	}
 	m.counts[op]++
+	if m.stopIn > 0 && op != OpRead && op != OpOpen {
+		if m.stopIn--; m.stopIn == 0 {
+			m.dead = true
+			return ErrCrashed
+		}
+	}
 	var failed error
 	m.faults[op] = slices.DeleteFunc(m.faults[op], func(f fault) bool { return f.skip < 0 })
 	for i := range m.faults[op] {

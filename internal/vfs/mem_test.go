@@ -215,3 +215,16 @@ func TestInjectedFailures(t *testing.T) {
 		t.Fatalf("counted %d renames", got)
 	}
 }
+
+func TestCrashAfterStopsWithinASequence(t *testing.T) {
+	m := NewMem()
+	m.CrashAfter(3)
+	f := create(t, m, "f", "kept")
+	wantErr(t, f.WriteVecAt([][]byte{[]byte("lost")}, 0), ErrCrashed)
+	wantErr(t, f.Sync(), ErrCrashed)
+	_, err := m.List(".")
+	wantErr(t, err, ErrCrashed)
+	if got := content(t, m.ProcessCrash(), "f"); got != "kept" {
+		t.Fatalf("after the crash: %q", got)
+	}
+}

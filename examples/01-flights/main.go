@@ -74,6 +74,9 @@ func exit(stderr io.Writer, err error) int {
 		return exitAgain
 	}
 	fmt.Fprintln(stderr, "01-flights:", err)
+	if _, ok := errors.AsType[*task.DifferentInputError](err); ok {
+		fmt.Fprintln(stderr, "(-data names the folder that holds what the job has done: another folder begins anew)")
+	}
 	return exitRefused
 }
 

@@ -1,0 +1,295 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/strandline-io/strandline/broker"
+	"github.com/twmb/avro/ocf"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// TestMain lets the test binary be a worker process of its own tests.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "-replica" {
+		os.Exit(run(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// flights runs the job and returns its exit code and what it printed.
+func flights(t *testing.T, args ...string) (code int, out string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	code = run(ctx, args, strings.NewReader(""), &stdout, &stderr)
+	if ctx.Err() != nil {
+		t.Fatalf("the job hangs:\n%s%s", &stdout, &stderr)
+	}
+	return code, stdout.String() + stderr.String()
+}
+
+func mustRun(t *testing.T, args ...string) string {
+	t.Helper()
+	code, out := flights(t, args...)
+	if code != exitOK {
+		t.Fatalf("exit %d:\n%s", code, out)
+	}
+	return out
+}
+
+// wanted are the rows of daily-delays.csv, each as the JSON that the topic must hold.
+func wanted(t *testing.T) map[string]bool {
+	t.Helper()
+	f, err := os.Open("testdata/daily-delays.csv")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	lines, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := make(map[string]bool)
+	for _, l := range lines[1:] {
+		rows[fmt.Sprintf(`{"origin":%q,"day":%q,"flights":%s,"delayed":%s,"total_delay_min":%s,"max_delay_min":%s}`,
+			l[0], l[1], l[2], l[3], l[4], l[5])] = true
+	}
+	return rows
+}
+
+// same checks that got holds every wanted row once and nothing else.
+func same(t *testing.T, what string, got []string, want map[string]bool) {
+	t.Helper()
+	seen := make(map[string]bool)
+	for _, row := range got {
+		if seen[row] {
+			t.Errorf("%s holds a row twice: %s", what, row)
+			return
+		}
+		seen[row] = true
+		if !want[row] {
+			t.Errorf("%s holds a row that is not wanted: %s", what, row)
+			return
+		}
+	}
+	if len(got) != len(want) {
+		t.Errorf("%s holds %d rows, want %d", what, len(got), len(want))
+	}
+}
+
+// topic reads a topic of the broker folder that a job left, committed records only.
+func topic(t *testing.T, data, name string) []string {
+	t.Helper()
+	b, err := broker.New(broker.Config{Listen: "127.0.0.1:0", DataDir: filepath.Join(data, "broker")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	served := make(chan error, 1)
+	go func() { served <- b.Serve(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	}()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Addr().String()), kgo.ConsumeTopics(name), kgo.KeepControlRecords(),
+		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	ends, err := kadm.NewClient(cl).ListCommittedOffsets(ctx, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := make(map[int32]int64)
+	ends.Each(func(o kadm.ListedOffset) {
+		if o.Offset > 0 {
+			left[o.Partition] = o.Offset
+		}
+	})
+	var rows []string
+	for len(left) > 0 {
+		fetches := cl.PollFetches(ctx)
+		if err := errors.Join(fetches.Err0(), ctx.Err()); err != nil {
+			t.Fatal(err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if r.Offset+1 >= left[r.Partition] { // a marker is the last thing in every partition
+				delete(left, r.Partition)
+			}
+			if !r.Attrs.IsControl() {
+				rows = append(rows, string(r.Value))
+			}
+		})
+	}
+	return rows
+}
+
+// blobs reads all Avro files below a folder.
+func blobs(t *testing.T, folder string) (rows []string, files int) {
+	t.Helper()
+	err := filepath.WalkDir(folder, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".avro" {
+			return err
+		}
+		files++
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		r, err := ocf.NewReader(bytes.NewReader(data))
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		for {
+			var row dailyDelay
+			if err := r.Decode(&row); errors.Is(err, io.EOF) {
+				return nil
+			} else if err != nil {
+				return err
+			}
+			text, err := json.Marshal(row)
+			if err != nil {
+				return err
+			}
+			rows = append(rows, string(text))
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows, files
+}
+
+// check compares both outputs with the table.
+func check(t *testing.T, data string) {
+	t.Helper()
+	want := wanted(t)
+	same(t, "the topic", topic(t, data, resultTopic), want)
+	rows, files := blobs(t, filepath.Join(data, "blobs", resultTopic))
+	same(t, "the blobs", rows, want)
+	if files != partitions {
+		t.Errorf("%d blobs, want one per output task", files)
+	}
+}
+
+func TestResultEqualsTheTable(t *testing.T) {
+	for workers, durability := range map[int]string{1: "fsync", 3: "write"} {
+		t.Run(fmt.Sprintf("%d workers", workers), func(t *testing.T) {
+			data := t.TempDir()
+			out := mustRun(t, "-data", data, "-workers", strconv.Itoa(workers), "-durability", durability)
+			for _, text := range []string{"20000 flights", "6901 origin-days", "DFW  2001-02-27", "kcat", "serve --data-dir", ".avro"} {
+				if !strings.Contains(out, text) {
+					t.Errorf("nothing of %q in:\n%s", text, out)
+				}
+			}
+			check(t, data)
+			again := mustRun(t, "-data", data, "-workers", strconv.Itoa(4-workers))
+			if cut(again) != cut(out) {
+				t.Errorf("the second run said something else:\n%s\n%s", out, again)
+			}
+			check(t, data)
+		})
+	}
+}
+
+// cut takes the first line off, which names the port.
+func cut(out string) string {
+	_, rest, _ := strings.Cut(out, "\n")
+	return rest
+}
+
+func TestAnotherInputIsRefused(t *testing.T) {
+	data := t.TempDir()
+	file := filepath.Join(data, "some.ndjson")
+	write := func(lines int) {
+		t.Helper()
+		if err := os.WriteFile(file, bytes.Join(head(t, lines), nil), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(20)
+	mustRun(t, "-data", data, "-input", file)
+	write(21)
+	code, out := flights(t, "-data", data, "-input", file)
+	if code != exitRefused || !strings.Contains(out, "another input") || !strings.Contains(out, "-data") {
+		t.Errorf("exit %d:\n%s", code, out)
+	}
+}
+
+// head returns the first lines of the bundled input.
+func head(t *testing.T, lines int) [][]byte {
+	t.Helper()
+	all, err := bundled.ReadFile("flights.ndjson")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bytes.SplitAfterN(all, []byte("\n"), lines+1)[:lines]
+}
+
+func TestBadInput(t *testing.T) {
+	good := head(t, 30)
+	lines := bytes.Join([][]byte{
+		bytes.Join(good[:10], nil),
+		[]byte("this is no JSON\n"),
+		bytes.Join(good[10:20], nil),
+		[]byte(`{"date":"2001/13/01 00:47","delay":66,"distance":1750,"origin":"DTW","destination":"LAS"}` + "\n"),
+		[]byte(`{"date":"2001/01/01 00:47","delay":"late","distance":1750,"origin":"DTW","destination":"LAS"}` + "\n"),
+		bytes.Join(good[20:], nil),
+	}, nil)
+	f := func(policy string, wantCode int, wants ...string) string {
+		t.Helper()
+		data := t.TempDir()
+		file := filepath.Join(data, "bad.ndjson")
+		if err := os.WriteFile(file, lines, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		code, out := flights(t, "-data", data, "-input", file, "-bad-input", policy)
+		if code != wantCode {
+			t.Errorf("%s: exit %d:\n%s", policy, code, out)
+		}
+		for _, want := range wants {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: nothing of %q in:\n%s", policy, want, out)
+			}
+		}
+		return data
+	}
+	f("stop", exitRefused, "bad.ndjson:11:", "not a flight")
+	f("skip", exitOK, "30 flights", "3 lines", "skipped")
+	data := f("dead-letter", exitOK, "30 flights", "3 lines", deadLetters)
+	letters := topic(t, data, deadLetters)
+	if len(letters) != 3 || letters[0] != "this is no JSON" || !strings.Contains(letters[2], `"late"`) {
+		t.Errorf("dead letters: %q", letters)
+	}
+}
+
+func TestFlagsAreChecked(t *testing.T) {
+	f := func(want string, args ...string) {
+		t.Helper()
+		if code, out := flights(t, args...); code != exitUsage || !strings.Contains(out, want) {
+			t.Errorf("%v: exit %d: %s", args, code, out)
+		}
+	}
+	f("-workers", "-workers", "0")
+	f("-bad-input", "-bad-input", "ignore")
+	f("-durability", "-durability", "maybe")
+	f("unexpected", "extra")
+}

@@ -16,6 +16,7 @@ type Appender interface {
 	Room() bool
 	Space() (freeBytes int64, low bool)
 	Reserve(sizeBytes int64) bool
+	Sync()
 }
 
 // Event is what can happen to the loop.
@@ -78,10 +79,10 @@ func (l Limits) orDefaults() Limits {
 // leaves only when that unit is durable, so replies wait in the group in which they were decided, also those that
 // wrote nothing themselves.
 type Core struct {
-	machine *machine.Machine
-	journal Appender
-	durable journal.EventKind
-	limits  Limits
+	machine    *machine.Machine
+	journal    Appender
+	replyAfter journal.EventKind
+	limits     Limits
 
 	internal opQueue // ticks and housekeeping: never held back
 	clients  opQueue
@@ -89,8 +90,9 @@ type Core struct {
 	groups   []*group // decided, not yet released; ascending by seq
 	spare    []*group // groups to use again
 	decided  uint64   // newest sequence given to the journal
-	durably  uint64   // newest durable sequence
 	written  uint64   // newest written sequence
+	synced   uint64   // newest synced sequence
+	barrier  uint64   // newest sequence that must be synced before anything at or behind it is said
 	parked   map[uint64]Mailbox
 	tick     bool // a Tick is queued
 	err      error
@@ -102,6 +104,7 @@ type Core struct {
 // until the group is written and is used again only after it is released.
 type group struct {
 	seq     uint64 // newest sequence decided in it or before it
+	barrier uint64 // newest one of these that must be synced, whatever the durability
 	out     machine.Out
 	units   []journal.Unit
 	bufs    [][]byte
@@ -118,8 +121,8 @@ func NewCore(m *machine.Machine, j Appender, d journal.Durability, lastSeq uint6
 		kind = journal.Written
 	}
 	return &Core{
-		machine: m, journal: j, durable: kind, limits: limits.orDefaults(),
-		decided: lastSeq, durably: lastSeq, written: lastSeq,
+		machine: m, journal: j, replyAfter: kind, limits: limits.orDefaults(),
+		decided: lastSeq, written: lastSeq, synced: lastSeq,
 		parked: make(map[uint64]Mailbox),
 		index:  make(map[machine.PartitionID]int),
 	}
@@ -173,22 +176,30 @@ func (c *Core) journalEvent(e journal.Event, a *Actions) {
 				g.release = g.release[:0]
 			}
 		}
+	case journal.Synced:
+		c.synced = max(c.synced, e.Seq)
+		c.written = max(c.written, e.Seq)
 	case journal.Sealed:
 		a.Sealed = append(a.Sealed, e.Segment)
 	case journal.Failed:
 		c.err = fmt.Errorf("the journal cannot be written any more, the broker stops and answers nothing that is not durable: %w", e.Err)
 		return
 	}
-	if e.Kind != c.durable {
-		return
-	}
-	c.durably = max(c.durably, e.Seq)
 	n := 0
-	for n < len(c.groups) && c.groups[n].seq <= c.durably {
+	for n < len(c.groups) && c.durable(c.groups[n]) {
 		c.releaseGroup(c.groups[n], a)
 		n++
 	}
 	c.groups = append(c.groups[:0], c.groups[n:]...)
+}
+
+// durable reports whether what g holds back may be said. Some units must survive a power cut also where replies
+// otherwise leave after the write: a lost tail could hand the same producer id out twice (design.md §2.2).
+func (c *Core) durable(g *group) bool {
+	if c.replyAfter == journal.Written {
+		return g.seq <= c.written && g.barrier <= c.synced
+	}
+	return g.seq <= c.synced
 }
 
 func (c *Core) releaseGroup(g *group, a *Actions) {
@@ -239,8 +250,8 @@ func (c *Core) decideGroup(now machine.Now, a *Actions) bool {
 		return false
 	}
 	c.submit(g)
-	g.seq = c.decided
-	if g.seq <= c.durably {
+	g.seq, g.barrier = c.decided, c.barrier
+	if c.durable(g) && len(c.groups) == 0 {
 		c.releaseGroup(g, a)
 		return true
 	}
@@ -369,6 +380,12 @@ func (c *Core) submit(g *group) {
 			pos += int64(len(b.Bytes))
 		}
 		c.decided = p.Seq
+		if g.out.Units[i].MustSync {
+			c.barrier = p.Seq
+		}
+	}
+	if c.barrier > c.synced {
+		c.journal.Sync()
 	}
 }
 

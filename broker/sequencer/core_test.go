@@ -31,6 +31,7 @@ type scriptedJournal struct {
 	free   int64
 	low    bool
 	asked  int64
+	syncs  int
 }
 
 func (j *scriptedJournal) Append(units []journal.Unit) []journal.Placed {
@@ -46,6 +47,7 @@ func (j *scriptedJournal) Append(units []journal.Unit) []journal.Placed {
 
 func (j *scriptedJournal) Room() bool           { return j.room > 0 }
 func (j *scriptedJournal) Space() (int64, bool) { return j.free, j.low }
+func (j *scriptedJournal) Sync()                { j.syncs++ }
 func (j *scriptedJournal) Reserve(n int64) bool { j.asked = n; return n <= j.free }
 
 // collected is a mailbox that keeps what it gets.
@@ -133,6 +135,24 @@ func TestWriteDurabilityRepliesAtTheWrite(t *testing.T) {
 	w.replies(0)
 	w.done(journal.Written, w.journal.seq)
 	w.replies(1)
+}
+
+// TestSomeUnitsAreSyncedWhateverTheDurability: else the producer id could be given out again after a power cut.
+func TestSomeUnitsAreSyncedWhateverTheDurability(t *testing.T) {
+	w := newWorld(t, journal.DurabilityWrite)
+	init := kmsg.NewPtrInitProducerIDRequest()
+	init.Version = 4
+	init.ProducerID, init.ProducerEpoch = -1, -1
+	w.handle(Event{Ops: []*Operation{w.op(init)}})
+	w.done(journal.Written, w.journal.seq)
+	w.handle(Event{Ops: []*Operation{w.op(createTopic("behind"))}})
+	w.done(journal.Written, w.journal.seq)
+	w.replies(0)
+	if w.journal.syncs == 0 {
+		t.Fatal("nobody asked for a sync")
+	}
+	w.handle(Event{Journal: []journal.Event{{Kind: journal.Synced, Seq: 1}}})
+	w.replies(2)
 }
 
 // TestARefusalWaitsForWhatItSaw: a read and a refusal are decided behind a unit that is not durable yet, so a power cut

@@ -133,17 +133,17 @@ func (a *azure) Ensure(ctx context.Context) error {
 	if !errors.Is(err, errNoContainer) || a.cfg.NoCreate {
 		return err
 	}
-	_, createErr := a.client.Create(ctx, nil)
-	createErr = a.error("create container", "", createErr)
-	switch {
-	case createErr == nil || errors.Is(createErr, ErrExists):
-		return nil
-	case errors.Is(createErr, ErrRefused):
-		return &StoreError{Kind: ErrRefused, Op: "create container", Where: a.where, Err: createErr, Advice: fmt.Sprintf(
-			"container %q does not exist and these credentials may not create it: create it (az storage container create "+
-				"--account-name %s --name %s), or use credentials that may", a.cfg.Container, a.cfg.Account, a.cfg.Container)}
+	_, err = a.client.Create(ctx, nil)
+	err = a.error("create container", "", err)
+	var e *StoreError
+	if errors.As(err, &e) && e.Kind == ErrRefused {
+		e.Advice = fmt.Sprintf("container %q does not exist and these credentials may not create it: create it (az storage "+
+			"container create --account-name %s --name %s), or use credentials that may", a.cfg.Container, a.cfg.Account, a.cfg.Container)
 	}
-	return createErr
+	if errors.Is(err, ErrExists) {
+		return nil
+	}
+	return err
 }
 
 // body is a block being sent. The SDK's transport may read a body after the call has returned; detach ends that, so

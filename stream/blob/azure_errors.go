@@ -74,14 +74,9 @@ func (a *azure) response(e *StoreError, resp *azcore.ResponseError) {
 		e.Kind = ErrRefused
 		e.Err = fmt.Errorf("%w: %w", errNoContainer, e.Err)
 		e.Advice = fmt.Sprintf("create container %q, or let the job do so", a.cfg.Container)
-	case code == bloberror.AuthenticationFailed || code == bloberror.InvalidAuthenticationInfo || code == bloberror.NoAuthenticationInformation:
-		e.Kind = ErrRefused
-		e.Advice = fmt.Sprintf("the credentials for account %q are wrong: check AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or "+
-			"AZURE_STORAGE_CONNECTION_STRING (was the key changed? is the SAS over? is this machine's clock right?)", a.cfg.Account)
 	case resp.StatusCode == 401 || resp.StatusCode == 403:
 		e.Kind = ErrRefused
-		e.Advice = fmt.Sprintf("these credentials may not do that: they need read, create, write and list on container %q "+
-			"(role \"Storage Blob Data Contributor\"), and the account's firewall must let this machine in", a.cfg.Container)
+		e.Advice = a.whyNot(code)
 	case resp.StatusCode == 404:
 		e.Kind = ErrRefused
 		e.Advice = fmt.Sprintf("that answer is not about a blob: is account %q right, and the endpoint %s?", a.cfg.Account, a.endpoint())
@@ -93,6 +88,21 @@ func (a *azure) response(e *StoreError, resp *azcore.ResponseError) {
 	case code == bloberror.InvalidHeaderValue:
 		e.Advice = "if the endpoint is an Azurite, it may be too old for the API version of this program: start it with --skipApiVersionCheck"
 	}
+}
+
+// whyNot says what may be wrong with credentials that were refused.
+func (a *azure) whyNot(code bloberror.Code) string {
+	wrong := fmt.Sprintf("the credentials for account %q are wrong: check AZURE_STORAGE_KEY, AZURE_STORAGE_SAS_TOKEN or "+
+		"AZURE_STORAGE_CONNECTION_STRING (was the key changed? is the SAS over? is this machine's clock right?)", a.cfg.Account)
+	may := fmt.Sprintf("they need read, create, write and list on container %q (role \"Storage Blob Data Contributor\"), and "+
+		"the account's firewall must let this machine in", a.cfg.Container)
+	switch code {
+	case bloberror.AuthenticationFailed, bloberror.InvalidAuthenticationInfo, bloberror.NoAuthenticationInformation:
+		return wrong
+	case bloberror.AuthorizationPermissionMismatch:
+		return "these credentials may not do that: " + may
+	}
+	return "either " + wrong + ", or they may not do that: " + may
 }
 
 // network judges an error before any answer.

@@ -75,6 +75,8 @@ func TestAzureErrors(t *testing.T) {
 	f(respond(403, "AuthenticationFailed"), blob.ErrRefused, "check AZURE_STORAGE_KEY")
 	f(respond(403, "AuthorizationPermissionMismatch"), blob.ErrRefused, "Storage Blob Data Contributor")
 	f(respond(401, ""), blob.ErrRefused, "may not do that")
+	f(respond(403, "AuthorizationFailure"), blob.ErrRefused, "check AZURE_STORAGE_KEY") // Azurite's word for a wrong key
+	f(respond(403, "AuthorizationFailure"), blob.ErrRefused, "firewall")
 	f(respond(409, "LeaseIdMissing"), blob.ErrRefused, "a lease")
 	f(respond(409, "ContainerBeingDeleted"), blob.ErrTemporary, "")
 	f(respond(400, "InvalidHeaderValue"), blob.ErrInvalid, "--skipApiVersionCheck")

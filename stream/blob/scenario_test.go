@@ -312,6 +312,28 @@ func TestStoreThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// A failed upload fails the next call, not the last one.
+func TestFailureSurfacesAtTheNextWrite(t *testing.T) {
+	fake := blobtest.NewFake()
+	w := openWriter(t, blob.New("out", fake.Client("a"), blob.WithType[row](), inline(1), func(c *blob.Config) {
+		c.BlockBytes, c.AvroBlockBytes, c.Tries = 1, 1, 2
+	}), 0)
+	write(t, w, 0, 3)
+	faults(fake, "stage", blobtest.Busy, blobtest.Busy)
+	if err := w.Write(t.Context(), record(3)); !errors.Is(err, blob.ErrTemporary) {
+		t.Errorf("%v", err)
+	}
+	calls := fake.Calls()
+	for range 3 {
+		if err := w.Write(t.Context(), record(4)); !errors.Is(err, blob.ErrTemporary) {
+			t.Errorf("%v", err)
+		}
+	}
+	if fake.Calls() != calls {
+		t.Error("a writer that has failed goes on staging")
+	}
+}
+
 func TestPrepareEndsByItsDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fake := blobtest.NewFake()

@@ -54,15 +54,15 @@ func sized(base, ms int64, sizeBytes int) []byte {
 	}
 }
 
-// TestGoldenLayout writes batches of 1000 bytes into files of 10,000 with an entry every 2,500: what Kafka 4.3 has
+// TestGoldenLayout writes batches of 1000 bytes into files of 10,000 with an entry every 3,000: what Kafka 4.3 has
 // on disk for them (C.12; an entry's offset is the last one of the batch at its position).
 func TestGoldenLayout(t *testing.T) {
 	disk, j := vfs.NewMem(), newFakeJournal()
-	cfg := Config{SegmentBytes: 10_000, IndexIntervalBytes: 2500}
+	cfg := Config{SegmentBytes: 10_000, IndexIntervalBytes: 3000}
 	s := open(t, disk, cfg, nil)
 	var all []Shelving
 	var bytesOfLog []byte
-	times := []int64{100, 110, 105, 90, 120, 95, 96, 97, 119, 99, 130, 131}
+	times := []int64{100, 110, 105, 90, 120, 95, 96, 97, 119, 125, 130, 131}
 	for i, ms := range times {
 		raw := sized(int64(i), ms, 1000)
 		all = append(all, j.put(7, raw, 100))
@@ -94,12 +94,12 @@ func TestGoldenLayout(t *testing.T) {
 	}
 	f("00000000000000000000.log", hex.EncodeToString(bytesOfLog[:10_000]))
 	f("00000000000000000010.log", hex.EncodeToString(bytesOfLog[10_000:]))
-	f("00000000000000000000.index", "00000003"+"00000bb8"+"00000006"+"00001770"+"00000009"+"00002328")
-	f("00000000000000000000.timeindex", "000000000000006e"+"00000001"+"0000000000000078"+"00000004")
+	f("00000000000000000000.index", "00000004"+"00000fa0"+"00000008"+"00001f40")
+	f("00000000000000000000.timeindex", "0000000000000078"+"00000004"+"000000000000007d"+"00000009")
 	f("00000000000000000010.index", "")
 	f("00000000000000000010.timeindex", "")
 
-	// Three more batches: no entry yet at 2000, one at 3000.
+	// Three more batches: no entry yet at 3000, one at 4000.
 	all = all[:0]
 	for i := int64(12); i < 15; i++ {
 		all = append(all, j.put(7, sized(i, 200+i, 1000), 100))
@@ -107,8 +107,8 @@ func TestGoldenLayout(t *testing.T) {
 	if _, err := s.Shelve(j, all); err != nil {
 		t.Fatal(err)
 	}
-	f("00000000000000000010.index", "00000003"+"00000bb8")
-	f("00000000000000000010.timeindex", "00000000000000d5"+"00000003")
+	f("00000000000000000010.index", "00000004"+"00000fa0")
+	f("00000000000000000010.timeindex", "00000000000000d6"+"00000004")
 }
 
 // kafkaIndexes is Kafka's rule as its own recovery applies it, written down a second time.
@@ -218,6 +218,14 @@ func TestOpenCleansUp(t *testing.T) {
 	if _, err := f.WriteAt([]byte("torn"), newest.sizeBytes); err != nil {
 		t.Fatal(err)
 	}
+	indexBefore := content(t, disk, newest.indexName())
+	index, err := openOrCreate(disk, newest.indexName())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := index.WriteAt([]byte{0, 0, 1, 0, 0, 0, 0x7f, 0}, int64(len(indexBefore))); err != nil {
+		t.Fatal(err)
+	}
 	touch(fmt.Sprintf("partitions/0000000001/%020d.log", newest.endOffset))
 	touch(fmt.Sprintf("partitions/0000000001/%020d.timeindex", newest.endOffset))
 	touch("partitions/0000000001/notes.txt")
@@ -230,6 +238,9 @@ func TestOpenCleansUp(t *testing.T) {
 	s = open(t, disk, smallConfig(), lengths)
 	if got := content(t, disk, newest.logName()); int64(len(got)) != newest.sizeBytes {
 		t.Fatalf("newest file has %d bytes, want %d", len(got), newest.sizeBytes)
+	}
+	if got := content(t, disk, newest.indexName()); !bytes.Equal(got, indexBefore) {
+		t.Fatalf("index of the newest file is %x, want %x", got, indexBefore)
 	}
 	names, err := disk.List("partitions")
 	if err != nil {

@@ -22,6 +22,9 @@ const gapBytes = 4096
 // read before trouble is returned without error: the next read from there meets it again.
 func (l *Log) Read(dst []byte, from, upTo int64, maxBytes int, atLeastOne bool) ([]byte, error) {
 	start := len(dst)
+	if len(l.files) == 0 {
+		from = max(from, l.filesEnd)
+	}
 	for from < upTo {
 		first := len(dst) == start
 		r := reading{from: from, upTo: upTo, budget: maxBytes - (len(dst) - start), first: first, must: first && atLeastOne}
@@ -59,16 +62,20 @@ const minScratchBytes = 1024
 
 // readFiles reads from the one file that holds r.from.
 func (l *Log) readFiles(dst []byte, r reading) (out []byte, next int64, err error) {
-	f := &l.files[l.findFile(r.from)]
-	h, err := l.store.handles.acquire(f.file)
+	i := l.findFile(r.from)
+	h, err := l.store.handles.acquire(l.files[i].file)
 	if err != nil {
 		return dst, r.from, err
 	}
-	dst, next, err = l.readFile(dst, r, f, h)
+	dst, next, err = l.readFile(dst, r, i, h)
 	return dst, next, errors.Join(err, l.store.handles.release(h))
 }
 
-func (l *Log) readFile(dst []byte, r reading, f *fileRef, h *handle) (out []byte, next int64, err error) {
+func (l *Log) readFile(dst []byte, r reading, i int, h *handle) (out []byte, next int64, err error) {
+	f, behind := &l.files[i], l.filesEnd
+	if i+1 < len(l.files) {
+		behind = l.files[i+1].base
+	}
 	room := cap(dst) - len(dst)
 	if room < minScratchBytes {
 		if !r.first {
@@ -83,7 +90,7 @@ func (l *Log) readFile(dst []byte, r reading, f *fileRef, h *handle) (out []byte
 		return dst, r.from, err
 	}
 	if pos == size { // nothing at or behind from in this file
-		return dst, max(r.from, f.endOffset), nil
+		return dst, max(r.from, behind), nil
 	}
 	if first.BaseOffset >= r.upTo || int(first.SizeBytes) > r.budget && !r.must {
 		return dst, r.from, nil
@@ -94,13 +101,13 @@ func (l *Log) readFile(dst []byte, r reading, f *fileRef, h *handle) (out []byte
 	if err := readFull(f.logName(), h, buf, pos); err != nil {
 		return dst, r.from, err
 	}
-	used, bad := wholeBatches(buf, r.upTo)
+	used := wholeBatches(buf, r.upTo)
 	if used == 0 {
 		return dst, r.from, damaged(f.logName(), pos, "no record batch")
 	}
 	next = r.from
-	if !bad && pos+int64(used) == size {
-		next = max(r.from, f.endOffset)
+	if pos+int64(used) == size {
+		next = max(r.from, behind)
 	}
 	return dst[:len(dst)+used], next, nil
 }
@@ -126,25 +133,22 @@ func (f *fileRef) size(h *handle) int64 {
 	return f.sizeBytes
 }
 
-// wholeBatches says how many bytes of buf are whole batches with base offsets below upTo. bad is set when it stopped
-// at something that is no batch.
-func wholeBatches(buf []byte, upTo int64) (used int, bad bool) {
+// wholeBatches says how many bytes of buf are whole batches with base offsets below upTo, up to the first that is no
+// batch.
+func wholeBatches(buf []byte, upTo int64) (used int) {
 	next := int64(0)
 	for len(buf)-used >= record.HeaderSize {
 		b := buf[used:]
 		base := int64(binary.BigEndian.Uint64(b))
 		size := int64(int32(binary.BigEndian.Uint32(b[8:]))) + 12
 		delta := int64(int32(binary.BigEndian.Uint32(b[23:])))
-		if b[16] != 2 || size < record.HeaderSize || base < next || delta < 0 {
-			return used, true
-		}
-		if base >= upTo || size > int64(len(b)) {
+		if b[16] != 2 || size < record.HeaderSize || base < next || delta < 0 || base >= upTo || size > int64(len(b)) {
 			break
 		}
 		used += int(size)
 		next = base + delta + 1
 	}
-	return used, false
+	return used
 }
 
 // locate finds the first batch of f that ends at offset or behind it. pos is size when there is none. scratch is

@@ -163,6 +163,9 @@ func TestAppendBranches(t *testing.T) {
 	f(dropped, 32, 4)
 	f(l5, 32, 4, 5)
 	f(l6, 0, 1, 2, 32, 4, 6)
+	if got, err := l6.WithShelved(Files{endOffset: 9}).Read(nil, 0, 10, 100, true); err != nil || len(got) > 0 {
+		t.Fatalf("read %d bytes of nothing, error %v", len(got), err)
+	}
 	f(dropped.Append(at(1, 9), at(2, 9)), 32, 4)
 	if l0.Append() != l0 || l3.WithShelved(Files{}) == nil || dropped.WithShelved(Files{endOffset: 2}) != dropped {
 		t.Fatal("nothing to do made something")
@@ -248,6 +251,26 @@ func TestDamage(t *testing.T) {
 		_, err = log.Read(nil, batches[20].base, 1<<60, 1<<20, true)
 		return err
 	})
+	f("magic, found while indexing", name+".log at byte", func(s *Store, j *fakeJournal, disk *vfs.Mem, lengths []Length, log *Log, batches []modelBatch) error {
+		spoil(disk, name+".log", magic(batches, 20)+16, 9)
+		s = open(t, disk, Config{}, lengths)
+		log = s.NewLog(j, 1)
+		if got, ok, err := log.OffsetForTime(batches[3].times[0], 1<<60); err != nil || !ok {
+			t.Fatalf("before the damage: %+v, %v, %v", got, ok, err)
+		}
+		if _, _, err := log.OffsetForTime(batches[29].times[0]+1000, 1<<60); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("lookup beyond damage: %v", err)
+		}
+		if _, _, err := log.MaxTimestamp(1 << 60); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("max timestamp beyond damage: %v", err)
+		}
+		before := disk.Count(vfs.OpRead)
+		_, err := log.Read(nil, batches[20].base, 1<<60, 1<<20, true)
+		if reads := disk.Count(vfs.OpRead) - before; reads > 1 {
+			t.Fatalf("%d reads to find known damage", reads)
+		}
+		return err
+	})
 	f("length beyond the end", name+".log at byte", func(s *Store, j *fakeJournal, disk *vfs.Mem, lengths []Length, log *Log, batches []modelBatch) error {
 		spoil(disk, name+".log", magic(batches, 29)+9, 1)
 		_, err := log.Read(nil, batches[29].base, 1<<60, 1<<20, true)
@@ -258,6 +281,12 @@ func TestDamage(t *testing.T) {
 		_, err := log.Read(nil, batches[35].base, 1<<60, 1<<20, true)
 		return err
 	})
+	for _, e := range []Extent{{Pos: -1, Len: 100}, {Pos: 1<<63 - 1, Len: 100}, {Len: 60}, {Len: -1}, {Len: 100, LastDelta: -1}, {Len: 100, BaseOffset: -1}} {
+		f("impossible extent", "journal segment 0 at byte", func(s *Store, j *fakeJournal, disk *vfs.Mem, lengths []Length, log *Log, batches []modelBatch) error {
+			_, err := s.Shelve(j, []Shelving{batches[30].extent, {Partition: 1, Extent: e}})
+			return err
+		})
+	}
 	f("CRC while shelving", "journal segment 1 at byte", func(s *Store, j *fakeJournal, disk *vfs.Mem, lengths []Length, log *Log, batches []modelBatch) error {
 		j.segments[1][batches[35].extent.Pos+70]++
 		_, err := s.Shelve(j, shelvings(batches[30:]))

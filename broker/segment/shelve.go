@@ -34,8 +34,8 @@ type move struct {
 // Shelve copies batches out of the journal into their partitions' files and makes them durable there: each touched
 // file is synced once, at the end. It returns the lengths to be journaled, one per partition named in batches, in
 // order of their ids; only when those are durable may the journal segment be freed. Batches of one partition must
-// come in ascending order; those that the files hold already are left out, so a Shelve may be repeated. They should
-// come in the journal's order, which is read once, in large pieces.
+// come in ascending order; those that the files hold already are left out, so a Shelve may be repeated. The caller leaves
+// out partitions that are gone. Batches should come in the journal's order: it is then read once, in large pieces.
 //
 // After an error the files may hold more than is known; nothing of it is ever read, and the next Shelve or Open
 // writes over it. The error wraps ErrCorrupt if a batch in the journal is not what its extent and its CRC say.
@@ -47,6 +47,9 @@ func (s *Store) Shelve(j Journal, batches []Shelving) ([]Length, error) {
 	return sh.publish(), nil
 }
 
+// maxPos is a position beyond every journal segment whose sum with a length does not wrap.
+const maxPos = 1 << 62
+
 type shelver struct {
 	store   *Store
 	journal Journal
@@ -56,6 +59,11 @@ type shelver struct {
 }
 
 func (sh *shelver) run(batches []Shelving) error {
+	for i := range batches {
+		if e := &batches[i]; e.Pos < 0 || e.Pos > maxPos || e.Len < record.HeaderSize || e.LastDelta < 0 || e.BaseOffset < 0 {
+			return damaged(journalName(e.Segment), e.Pos, "impossible extent %+v of partition %d", e.Extent, e.Partition)
+		}
+	}
 	if !slices.IsSortedFunc(batches, byPlace) {
 		batches = slices.Clone(batches)
 		slices.SortStableFunc(batches, byPlace)
@@ -102,9 +110,6 @@ func (sh *shelver) nextWindow(batches []Shelving) (n int, span int64) {
 // copyWindow reads one window of the journal and writes its batches to their files, one vector per partition.
 func (sh *shelver) copyWindow(batches []Shelving, span int64) error {
 	first := &batches[0]
-	if first.Pos < 0 || first.Len < record.HeaderSize || first.LastDelta < 0 {
-		return damaged(journalName(first.Segment), first.Pos, "impossible extent %+v", first.Extent)
-	}
 	if int64(cap(sh.window)) < span {
 		sh.window = make([]byte, max(span, int64(sh.store.cfg.WindowBytes)))
 	}
@@ -334,10 +339,7 @@ func (sh *shelver) syncNewest(m *move) error {
 		before = m.partition.files[n-1].sizeBytes
 	}
 	due := ref.sealed || s.trusted(before) != s.trusted(ref.sizeBytes)
-	if err := s.saveIndex(ref.file, &m.tail.index, due); err != nil || !due {
-		return err
-	}
-	return syncDir(s.fs, m.dir)
+	return s.saveIndex(ref.file, &m.tail.index, due)
 }
 
 func syncDir(fsys vfs.FS, dir string) error {

@@ -31,7 +31,6 @@ func (s *Source) State() State { return s.state }
 func (s *Source) Observe(timeMs int64) (changed bool) {
 	old := s.state
 	s.state.Idle = false
-	s.quiet = false
 	if w := timeMs - s.disorderMs; w > s.state.WatermarkMs {
 		s.state.WatermarkMs = w
 	}

@@ -1,3 +1,6 @@
+// Package streamtest runs a topology under virtual time without a broker, reads script files, and holds the contract
+// suite that every sink passes. It runs the same decisions (package task/core) as production, over a cluster in memory
+// that knows transactions, fencing and pending offsets, and it can kill, fault and rebalance at every step.
 package streamtest
 
 import (
@@ -269,10 +272,10 @@ type processAct struct {
 }
 
 func (r *Runner) acts() []processAct {
-	var out []processAct
+	var out, restarts []processAct
 	for _, p := range r.processes {
 		if p.down {
-			out = append(out, processAct{act{"restart", func() { r.restart(p) }}, nil})
+			restarts = append(restarts, processAct{act{"restart", func() { r.restart(p) }}, nil})
 			continue
 		}
 		if p.over {
@@ -281,6 +284,10 @@ func (r *Runner) acts() []processAct {
 		for _, a := range p.acts() {
 			out = append(out, processAct{a, p})
 		}
+	}
+	// The others go on for a while with what a dead process has left open.
+	if len(restarts) > 0 && (len(out) == 0 || r.random(8) == 0) {
+		out = append(out, restarts...)
 	}
 	return out
 }

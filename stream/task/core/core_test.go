@@ -213,6 +213,17 @@ func TestCommitProtocol(t *testing.T) {
 	r.step(records(9, "z"), "produce 2 job-by/0 job-by/0 job-by/1", "flush 2")
 }
 
+// Records that come again, and records of an input that is not fetched, change nothing.
+func TestRecordsTwice(t *testing.T) {
+	r := newRig(t, echo(t, stream.Stop()), Config{})
+	r.assign(7)
+	r.step(records(5, "x", "y"), "produce 1 job-by/0 job-by/0")
+	r.step(records(5, "x", "y", "z"), "produce 1 job-by/0")
+	if c := r.w.Status().Tasks[0].Counters; c.Records != 3 {
+		t.Fatalf("counters %+v", c)
+	}
+}
+
 // A failure at any point, and an unknown outcome, take one way back.
 func TestOneWayBack(t *testing.T) {
 	f := func(want string, upTo int, e Event) {

@@ -134,6 +134,10 @@ func TestCheckRecords(t *testing.T) {
 	keyless.Add(5, []byte("k"), nil)
 	f(bad(32, 1, 2), keyless.Append(nil), func(p *record.Policy) { p.Compacted = true })
 
+	timestampFirst := plain(5)
+	timestampFirst.Add(nowMs, nil, nil)
+	f(bad(32, 0, 1), timestampFirst.Append(nil), func(p *record.Policy) { p.Compacted = true })
+
 	gaps := record.NewBuilder()
 	gaps.AddAt(0, nowMs, nil, nil)
 	gaps.AddAt(0, nowMs, nil, nil)

@@ -207,6 +207,12 @@ func TestMarker(t *testing.T) {
 	f(func(b []byte) []byte { b[61+9] = 1; return b })  // null value
 	f(func(b []byte) []byte { return golden().Append(nil) })
 
+	f(func(b []byte) []byte { b[11]++; return b }) // one byte more than there is
+	short := record.NewBuilder()
+	short.Control, short.Transactional = true, true
+	short.Add(5, []byte{0, 0, 0, 1}, []byte{0, 0, 0, 0, 7})
+	f(func([]byte) []byte { return short.Append(nil) })
+
 	// A longer value of a later version is still a marker.
 	later := record.NewBuilder()
 	later.Control, later.Transactional, later.ProducerID, later.ProducerEpoch = true, true, 4000, 6

@@ -192,6 +192,18 @@ func TestIndexFiles(t *testing.T) {
 	}
 }
 
+// leave makes a file that nobody knows.
+func leave(t *testing.T, disk *vfs.Mem, name string) {
+	t.Helper()
+	f, err := disk.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte("left behind"), 0); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestOpenCleansUp(t *testing.T) {
 	disk, j, m := vfs.NewMem(), newFakeJournal(), newMaker(4)
 	s := open(t, disk, smallConfig(), nil)
@@ -201,16 +213,6 @@ func TestOpenCleansUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	newest := s.Files(1).list[len(s.Files(1).list)-1]
-	touch := func(name string) {
-		t.Helper()
-		f, err := disk.Create(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := f.WriteAt([]byte("left behind"), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
 	f, err := disk.Open(newest.logName())
 	if err != nil {
 		t.Fatal(err)
@@ -226,14 +228,14 @@ func TestOpenCleansUp(t *testing.T) {
 	if _, err := index.WriteAt([]byte{0, 0, 1, 0, 0, 0, 0x7f, 0}, int64(len(indexBefore))); err != nil {
 		t.Fatal(err)
 	}
-	touch(fmt.Sprintf("partitions/0000000001/%020d.log", newest.endOffset))
-	touch(fmt.Sprintf("partitions/0000000001/%020d.timeindex", newest.endOffset))
-	touch("partitions/0000000001/notes.txt")
-	touch("partitions/notes.txt")
+	leave(t, disk, fmt.Sprintf("partitions/0000000001/%020d.log", newest.endOffset))
+	leave(t, disk, fmt.Sprintf("partitions/0000000001/%020d.timeindex", newest.endOffset))
+	leave(t, disk, "partitions/0000000001/notes.txt")
+	leave(t, disk, "partitions/notes.txt")
 	if err := disk.MkdirAll("partitions/0000000099"); err != nil {
 		t.Fatal(err)
 	}
-	touch("partitions/0000000099/00000000000000000000.log")
+	leave(t, disk, "partitions/0000000099/00000000000000000000.log")
 
 	s = open(t, disk, smallConfig(), lengths)
 	if got := content(t, disk, newest.logName()); int64(len(got)) != newest.sizeBytes {

@@ -194,105 +194,126 @@ func TestAppendIsAmortised(t *testing.T) {
 	}
 }
 
-func TestDamage(t *testing.T) {
-	f := func(what, place string, act func(s *Store, j *fakeJournal, disk *vfs.Mem, lengths []Length, log *Log, batches []modelBatch) error) {
-		t.Helper()
-		disk, j, m := vfs.NewMem(), newFakeJournal(), newMaker(6)
-		cfg := smallConfig()
-		cfg.SegmentBytes = 1 << 20
-		s := open(t, disk, cfg, nil)
-		batches, log := fill(t, s, j, 1, 40, m)
-		lengths, err := s.Shelve(j, shelvings(batches[:30]))
-		if err != nil {
-			t.Fatal(err)
-		}
-		err = act(s, j, disk, lengths, log.WithShelved(s.Files(1)), batches)
-		if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), place) {
-			t.Fatalf("%s: error %v, want damage at %q", what, err, place)
-		}
+// damageCase is a partition with thirty batches in one file and ten in the journal.
+type damageCase struct {
+	t       *testing.T
+	store   *Store
+	journal *fakeJournal
+	disk    *vfs.Mem
+	lengths []Length
+	log     *Log
+	batches []modelBatch
+}
+
+const damagedFile = "partitions/0000000001/00000000000000000000"
+
+// damage lets act spoil something and meet it: the error must be ErrCorrupt and name the place.
+func damage(t *testing.T, what, place string, act func(d damageCase) error) {
+	t.Helper()
+	d := damageCase{t: t, disk: vfs.NewMem(), journal: newFakeJournal()}
+	cfg := smallConfig()
+	cfg.SegmentBytes = 1 << 20
+	d.store = open(t, d.disk, cfg, nil)
+	d.batches, d.log = fill(t, d.store, d.journal, 1, 40, newMaker(6))
+	var err error
+	if d.lengths, err = d.store.Shelve(d.journal, shelvings(d.batches[:30])); err != nil {
+		t.Fatal(err)
 	}
-	const name = "partitions/0000000001/00000000000000000000"
-	spoil := func(disk *vfs.Mem, name string, at int64, b ...byte) {
-		t.Helper()
-		file, err := disk.Open(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := file.WriteAt(b, at); err != nil {
-			t.Fatal(err)
-		}
+	d.log = d.log.WithShelved(d.store.Files(1))
+	if err = act(d); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), place) {
+		t.Fatalf("%s: error %v, want damage at %q", what, err, place)
 	}
-	f("file missing", name+".log", func(s *Store, j *fakeJournal, disk *vfs.Mem, lengths []Length, log *Log, batches []modelBatch) error {
-		if err := disk.Remove(name + ".log"); err != nil {
+}
+
+func (d *damageCase) spoil(name string, at int64, b ...byte) {
+	d.t.Helper()
+	file, err := d.disk.Open(name)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	if _, err := file.WriteAt(b, at); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// position is where batch i lies in the file.
+func (d *damageCase) position(i int) (pos int64) {
+	for _, b := range d.batches[:i] {
+		pos += int64(len(b.raw))
+	}
+	return pos
+}
+
+func TestDamagedFiles(t *testing.T) {
+	damage(t, "file missing", damagedFile+".log", func(d damageCase) error {
+		if err := d.disk.Remove(damagedFile + ".log"); err != nil {
 			t.Fatal(err)
 		}
-		_, err := Open(disk, smallConfig(), lengths)
+		_, err := Open(d.disk, smallConfig(), d.lengths)
 		return err
 	})
-	f("file too short", name+".log at byte", func(s *Store, j *fakeJournal, disk *vfs.Mem, lengths []Length, log *Log, batches []modelBatch) error {
-		lengths[0].FileBytes++
-		_, err := Open(disk, smallConfig(), lengths)
+	damage(t, "file too short", damagedFile+".log at byte", func(d damageCase) error {
+		d.lengths[0].FileBytes++
+		_, err := Open(d.disk, smallConfig(), d.lengths)
 		return err
 	})
-	magic := func(batches []modelBatch, i int) (pos int64) {
-		for _, b := range batches[:i] {
-			pos += int64(len(b.raw))
-		}
-		return pos
-	}
-	f("magic in the middle", name+".log at byte", func(s *Store, j *fakeJournal, disk *vfs.Mem, lengths []Length, log *Log, batches []modelBatch) error {
-		spoil(disk, name+".log", magic(batches, 20)+16, 9)
-		s = open(t, disk, smallConfig(), lengths)
-		log = s.NewLog(j, 1)
+}
+
+func TestDamagedLog(t *testing.T) {
+	damage(t, "magic in the middle", damagedFile+".log at byte", func(d damageCase) error {
+		d.spoil(damagedFile+".log", d.position(20)+16, 9)
+		log := open(t, d.disk, smallConfig(), d.lengths).NewLog(d.journal, 1)
 		whole, err := log.Read(make([]byte, 0, 1<<20), 0, 1<<60, 1<<20, true)
-		if err != nil || !bytes.Equal(whole, modelRead(batches[:20], 0, 1<<60, 1<<20, true)) {
+		if err != nil || !bytes.Equal(whole, modelRead(d.batches[:20], 0, 1<<60, 1<<20, true)) {
 			t.Fatalf("before the damage: %d bytes, error %v", len(whole), err)
 		}
-		_, err = log.Read(nil, batches[20].base, 1<<60, 1<<20, true)
+		_, err = log.Read(nil, d.batches[20].base, 1<<60, 1<<20, true)
 		return err
 	})
-	f("magic, found while indexing", name+".log at byte", func(s *Store, j *fakeJournal, disk *vfs.Mem, lengths []Length, log *Log, batches []modelBatch) error {
-		spoil(disk, name+".log", magic(batches, 20)+16, 9)
-		s = open(t, disk, Config{}, lengths)
-		log = s.NewLog(j, 1)
-		if got, ok, err := log.OffsetForTime(batches[3].times[0], 1<<60); err != nil || !ok {
+	damage(t, "magic, found while indexing", damagedFile+".log at byte", func(d damageCase) error {
+		d.spoil(damagedFile+".log", d.position(20)+16, 9)
+		log := open(t, d.disk, Config{}, d.lengths).NewLog(d.journal, 1)
+		if got, ok, err := log.OffsetForTime(d.batches[3].times[0], 1<<60); err != nil || !ok {
 			t.Fatalf("before the damage: %+v, %v, %v", got, ok, err)
 		}
-		if _, _, err := log.OffsetForTime(batches[29].times[0]+1000, 1<<60); !errors.Is(err, ErrCorrupt) {
+		if _, _, err := log.OffsetForTime(d.batches[29].times[0]+1000, 1<<60); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("lookup beyond damage: %v", err)
 		}
 		if _, _, err := log.MaxTimestamp(1 << 60); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("max timestamp beyond damage: %v", err)
 		}
-		before := disk.Count(vfs.OpRead)
-		_, err := log.Read(nil, batches[20].base, 1<<60, 1<<20, true)
-		if reads := disk.Count(vfs.OpRead) - before; reads > 1 {
+		before := d.disk.Count(vfs.OpRead)
+		_, err := log.Read(nil, d.batches[20].base, 1<<60, 1<<20, true)
+		if reads := d.disk.Count(vfs.OpRead) - before; reads > 1 {
 			t.Fatalf("%d reads to find known damage", reads)
 		}
 		return err
 	})
-	f("length beyond the end", name+".log at byte", func(s *Store, j *fakeJournal, disk *vfs.Mem, lengths []Length, log *Log, batches []modelBatch) error {
-		spoil(disk, name+".log", magic(batches, 29)+9, 1)
-		_, err := log.Read(nil, batches[29].base, 1<<60, 1<<20, true)
+	damage(t, "length beyond the end", damagedFile+".log at byte", func(d damageCase) error {
+		d.spoil(damagedFile+".log", d.position(29)+9, 1)
+		_, err := d.log.Read(nil, d.batches[29].base, 1<<60, 1<<20, true)
 		return err
 	})
-	f("journal extent", "journal segment 1 at byte", func(s *Store, j *fakeJournal, disk *vfs.Mem, lengths []Length, log *Log, batches []modelBatch) error {
-		j.segments[1][batches[35].extent.Pos+7]++
-		_, err := log.Read(nil, batches[35].base, 1<<60, 1<<20, true)
+}
+
+func TestDamagedJournal(t *testing.T) {
+	damage(t, "journal extent", "journal segment 1 at byte", func(d damageCase) error {
+		d.journal.segments[1][d.batches[35].extent.Pos+7]++
+		_, err := d.log.Read(nil, d.batches[35].base, 1<<60, 1<<20, true)
 		return err
 	})
 	for _, e := range []Extent{{Pos: -1, Len: 100}, {Pos: 1<<63 - 1, Len: 100}, {Len: 60}, {Len: -1}, {Len: 100, LastDelta: -1}, {Len: 100, BaseOffset: -1}} {
-		f("impossible extent", "journal segment 0 at byte", func(s *Store, j *fakeJournal, disk *vfs.Mem, lengths []Length, log *Log, batches []modelBatch) error {
-			_, err := s.Shelve(j, []Shelving{batches[30].extent, {Partition: 1, Extent: e}})
+		damage(t, "impossible extent", "journal segment 0 at byte", func(d damageCase) error {
+			_, err := d.store.Shelve(d.journal, []Shelving{d.batches[30].extent, {Partition: 1, Extent: e}})
 			return err
 		})
 	}
-	f("CRC while shelving", "journal segment 1 at byte", func(s *Store, j *fakeJournal, disk *vfs.Mem, lengths []Length, log *Log, batches []modelBatch) error {
-		j.segments[1][batches[35].extent.Pos+70]++
-		_, err := s.Shelve(j, shelvings(batches[30:]))
-		j.segments[1][batches[35].extent.Pos+70]--
-		again, errAgain := s.Shelve(j, shelvings(batches[25:]))
-		if errAgain != nil || again[0].EndOffset != log.EndOffset() {
+	damage(t, "CRC while shelving", "journal segment 1 at byte", func(d damageCase) error {
+		d.journal.segments[1][d.batches[35].extent.Pos+70]++
+		_, err := d.store.Shelve(d.journal, shelvings(d.batches[30:]))
+		d.journal.segments[1][d.batches[35].extent.Pos+70]--
+		again, errAgain := d.store.Shelve(d.journal, shelvings(d.batches[25:]))
+		if errAgain != nil || again[0].EndOffset != d.log.EndOffset() {
 			t.Fatalf("once more: %+v, error %v", again, errAgain)
 		}
 		return err

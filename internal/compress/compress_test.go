@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"testing"
 
 	"github.com/klauspost/compress/s2"
@@ -118,13 +119,12 @@ func TestClaims(t *testing.T) {
 	xerial := append(append([]byte{}, xerialMagic...), 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, byte(len(claim)))
 	f := func(codec int8, src []byte) {
 		t.Helper()
-		allocs := testing.AllocsPerRun(1, func() {
-			if out, err := Decode(codec, src, nil, bound); err == nil || cap(out) > 1<<20 {
-				t.Fatalf("codec %d: %d bytes of room, error %v", codec, cap(out), err)
-			}
-		})
-		if allocs > 1000 {
-			t.Fatalf("codec %d: %v allocations", codec, allocs)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Decode(codec, src, nil, bound)
+		runtime.ReadMemStats(&after)
+		if allocated := after.TotalAlloc - before.TotalAlloc; err == nil || allocated > 10<<20 { // two of the lz4 frame's largest blocks, which are pooled
+			t.Fatalf("codec %d: %d bytes allocated, error %v", codec, allocated, err)
 		}
 	}
 	f(Snappy, claim)
@@ -132,6 +132,13 @@ func TestClaims(t *testing.T) {
 	f(Snappy, xerial[:12])
 	f(Snappy, append(xerial[:16:16], 0xff, 0xff, 0xff, 0xff, 1))
 	f(Zstd, []byte{0x28, 0xb5, 0x2f, 0xfd, 0xe0, 0, 0, 0, 0x20, 0, 0, 0, 0, 1, 2, 3}) // single segment of 512 MiB
+	broken, err := Encode(Zstd, contents()[3], nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	broken[5000] ^= 0xff
+	broken[len(broken)-1] ^= 0xff
+	f(Zstd, broken)
 	f(Gzip, []byte{0x1f, 0x8b, 8, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3})
 	f(LZ4, []byte{4, 0x22, 0x4d, 0x18, 0x64, 0x70, 0xb9, 0xff, 0xff, 0xff, 0x7f})
 	f(7, nil)

@@ -51,6 +51,9 @@ func TestFileWithWindowsCrashAtEveryPoint(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" || !r.Finished() {
 			t.Fatalf("crash at %d: finished %v, err %v (-want +got):\n%s", crashAt, r.Finished(), r.Err(), diff)
 		}
+		if c := r.Checkpoint("lines", 0).Counters; c.Records != 24 || c.Late != 0 {
+			t.Fatalf("crash at %d: a line was read twice or in part: %+v", crashAt, c)
+		}
 		return r.CrashPoints()
 	}
 	for n, points := 1, run(0); n <= points; n++ {

@@ -219,7 +219,8 @@ func (c *Core) mustRoll(need int64, extents int) bool {
 	if c.empty() {
 		return false
 	}
-	return c.rollEarly || need > c.remaining() || c.footer.extents+extents > c.cfg.maxExtents
+	large := c.tail.pos > c.cfg.segmentBytes // it was made for a group larger than a segment
+	return large || c.rollEarly || need > c.remaining() || c.footer.extents+extents > c.cfg.maxExtents
 }
 
 // empty says whether the active segment has no unit yet. Such a one is never sealed: it grows instead.

@@ -49,6 +49,10 @@ func (c *Core) background(out *Output) {
 	if c.doing != nil || c.failed != nil {
 		return
 	}
+	if free, _ := c.Space(); c.wantBytes > 0 && c.wantBytes <= free {
+		c.wantBytes = 0
+		out.Events = append(out.Events, Event{Kind: SpaceChanged, Err: c.prepareErr})
+	}
 	a, ok := c.choose()
 	if !ok {
 		return
@@ -117,13 +121,15 @@ func (c *Core) choosePrepare() (Action, bool) {
 	number := c.active().number + 1
 	size := max(c.cfg.segmentBytes, alignUp(c.wantBytes)+dataStart+2*blockBytes)
 	switch {
+	case c.empty() && c.wantBytes > c.remaining():
+		return Action{kind: actPrepare, segment: number - 1, sizeBytes: size}, true
 	case c.next == nil:
 		a := Action{kind: actPrepare, segment: number, sizeBytes: size}
 		if last := len(c.spares) - 1; last >= 0 {
 			a.spare = c.spares[last].id
 		}
 		return a, true
-	case c.wantBytes > capacity(c.next.fileBytes):
+	case !c.empty() && c.wantBytes > capacity(c.next.fileBytes):
 		return Action{kind: actPrepare, segment: number, sizeBytes: size}, true
 	case len(c.spares) < preparedSpares:
 		c.spareIDs++
@@ -279,6 +285,7 @@ func (c *Core) prepared(a *Action, in Input, out *Output) {
 	switch begun := c.segment(a.segment); {
 	case begun != nil:
 		begun.filledTo = max(begun.filledTo, s.filledTo)
+		begun.fileBytes = max(begun.fileBytes, s.fileBytes)
 	case c.next != nil:
 		c.next.fileBytes = max(c.next.fileBytes, a.sizeBytes)
 	default:
@@ -358,7 +365,7 @@ func (c *Core) Trim(seq uint64, out *Output) {
 // Space says how large a group may be without new space, and whether none could be had.
 func (c *Core) Space() (freeBytes int64, low bool) {
 	free := c.remaining()
-	if c.next != nil {
+	if c.next != nil && !c.empty() {
 		free = max(free, capacity(c.next.fileBytes))
 	}
 	return max(free, 0), c.prepareErr != nil

@@ -179,7 +179,7 @@ func (m *Memory) find(number uint64) *memorySegment {
 	return nil
 }
 
-// ReadAt implements Journal. Only bytes of batches can be read.
+// ReadAt implements Journal. What lies between the batches reads as zeros.
 func (m *Memory) ReadAt(segment uint64, p []byte, pos int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -187,7 +187,11 @@ func (m *Memory) ReadAt(segment uint64, p []byte, pos int64) error {
 	if s == nil {
 		return fmt.Errorf("read journal segment %d: %w", segment, errFreed)
 	}
-	wanted := p
+	end := pos + int64(len(p))
+	if pos < 0 || end > s.SizeBytes {
+		return fmt.Errorf("read %d bytes at offset %d of journal segment %d: it has %d", len(p), pos, segment, s.SizeBytes)
+	}
+	clear(p)
 	at, _ := slices.BinarySearchFunc(s.units, pos, func(u memoryUnit, pos int64) int {
 		if u.end() <= pos {
 			return -1
@@ -197,18 +201,14 @@ func (m *Memory) ReadAt(segment uint64, p []byte, pos int64) error {
 	for _, u := range s.units[at:] {
 		from := u.pos
 		for _, b := range u.batches {
-			if pos >= from && pos < from+int64(len(b)) {
-				n := copy(wanted, b[pos-from:])
-				wanted, pos = wanted[n:], pos+int64(n)
+			if low, high := max(pos, from), min(end, from+int64(len(b))); low < high {
+				copy(p[low-pos:], b[low-from:high-from])
 			}
 			from += int64(len(b))
 		}
-		if len(wanted) == 0 || pos < from {
+		if u.pos >= end {
 			break
 		}
-	}
-	if len(wanted) > 0 {
-		return fmt.Errorf("read %d bytes of journal segment %d: no batch holds position %d", len(p), segment, pos)
 	}
 	return nil
 }

@@ -292,8 +292,14 @@ func (r *recovery) settle() {
 	}
 }
 
+// removeAll closes what it removes: an open file would keep its space.
 func (r *recovery) removeAll(names []string) error {
 	for _, name := range names {
+		for _, s := range r.segments {
+			if s.name == name {
+				_ = s.file.Close()
+			}
+		}
 		if err := r.cfg.FS.Remove(path.Join(r.cfg.Dir, name)); err != nil {
 			return err
 		}

@@ -220,7 +220,6 @@ func (r *recovery) engine(n *newSegment) *engine {
 	}
 	for _, s := range r.segments {
 		if !s.reached {
-			_ = s.file.Close()
 			continue
 		}
 		c.segments = append(c.segments, &segment{

@@ -1,0 +1,166 @@
+package journal
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/strandline-io/strandline/internal/vfs"
+)
+
+func TestFullDiskIsBackPressure(t *testing.T) {
+	disk := vfs.NewMem()
+	j, o := openStepped(t, disk)
+	drain(j)
+	if free, low := j.Space(); low || free != capacity(minSegmentBytes) {
+		t.Fatalf("at first: free %d, low %t", free, low)
+	}
+	disk.SetCapacity(disk.UsedBytes())
+	units := oneBlock(30)
+	appended := 0
+	for free, low := j.Space(); !low || free >= UnitBytes(units[0]); free, low = j.Space() {
+		appendUnits(j, units[appended])
+		appended++
+	}
+	// One segment was active, one prepared, one spare: all of their space is used before anything is refused.
+	if appended != 12 {
+		t.Fatalf("%d units went into three segments, want 12", appended)
+	}
+	var reported error
+	for _, e := range o.events {
+		switch e.Kind {
+		case SpaceChanged:
+			reported = e.Err
+		case Failed:
+			t.Fatalf("the full disk ended the journal: %v", e.Err)
+		}
+	}
+	if !errors.Is(reported, vfs.ErrNoSpace) {
+		t.Fatalf("reported %v", reported)
+	}
+	if j.Reserve(UnitBytes(units[0])) {
+		t.Fatal("there is space on a full disk")
+	}
+	o.events = nil
+	if drain(j); kinds(o.events) != "S" {
+		t.Fatalf("events %q after Reserve", kinds(o.events))
+	}
+
+	must(t, j.disk.fs.Remove("journal/"+lockName))
+	disk.SetCapacity(-1)
+	if !j.WantsTick() {
+		t.Fatal("nobody would notice that there is space again")
+	}
+	o.events = nil
+	j.Tick()
+	drain(j)
+	if free, low := j.Space(); low || free != capacity(minSegmentBytes) || kinds(o.events) != "S" || o.events[0].Err != nil {
+		t.Fatalf("with space again: free %d, low %t, events %+v", free, low, o.events)
+	}
+	appendUnits(j, units[appended:20]...)
+	must(t, j.Close())
+	j, o = openStepped(t, disk)
+	checkReplayed(t, j, o.replayed, units[:20])
+}
+
+func TestFreeingHelpsAFullDisk(t *testing.T) {
+	disk := vfs.NewMem()
+	j, _ := openStepped(t, disk)
+	drain(j)
+	disk.SetCapacity(disk.UsedBytes())
+	units := oneBlock(11)
+	appendUnits(j, units...)
+	if _, low := j.Space(); !low {
+		t.Fatal("the disk is full, but space is not low")
+	}
+	disk.SetCapacity(disk.UsedBytes() + 3*blockBytes)
+	must(t, j.WriteSnapshot(8, []byte("state")))
+	j.Trim(8)
+	drain(j)
+	if free, low := j.Space(); low || free != capacity(minSegmentBytes) {
+		t.Fatalf("after freeing: free %d, low %t", free, low)
+	}
+}
+
+func TestReserveForALargeGroup(t *testing.T) {
+	disk := vfs.NewMem()
+	j, o := openStepped(t, disk)
+	drain(j)
+	if !j.Reserve(capacity(minSegmentBytes)) || j.Reserve(capacity(minSegmentBytes)+1) {
+		t.Fatal("Reserve does not know the size of a segment")
+	}
+	if drain(j); kinds(o.events) != "S" {
+		t.Fatalf("events %q", kinds(o.events))
+	}
+	const large = 500_000
+	if j.Reserve(large) || j.Reserve(large-1) {
+		t.Fatal("a large group has room at once")
+	}
+	drain(j)
+	if !j.Reserve(large) {
+		t.Fatal("no room for a large group after SpaceChanged")
+	}
+	disk.SetCapacity(disk.UsedBytes())
+	unit := Unit{Meta: make([]byte, (large-200)/2)}
+	if n := UnitBytes(unit); n > large {
+		t.Fatalf("the unit has %d bytes", n)
+	}
+	appendUnits(j, unit)
+	if got := kinds(o.events); got != "SSWY" && got != "SSWYS" {
+		t.Fatalf("events %+v", o.events)
+	}
+}
+
+func TestAppendWithoutAskingOnAFullDisk(t *testing.T) {
+	disk := vfs.NewMem()
+	j, o := openStepped(t, disk)
+	drain(j)
+	disk.SetCapacity(disk.UsedBytes())
+	appendUnits(j, Unit{Meta: make([]byte, 200_000)})
+	if last := o.events[len(o.events)-1]; last.Kind != Failed || !errors.Is(last.Err, vfs.ErrNoSpace) {
+		t.Fatalf("events %+v", o.events)
+	}
+}
+
+func TestOpenOnAFullDisk(t *testing.T) {
+	disk := vfs.NewMem()
+	j, _ := openStepped(t, disk)
+	units := oneBlock(5)
+	appendUnits(j, units...)
+	disk = disk.ProcessCrash()
+	disk.SetCapacity(disk.UsedBytes() - minSegmentBytes)
+	j, o := openStepped(t, disk)
+	checkReplayed(t, j, o.replayed, units)
+	drain(j)
+	if _, low := j.Space(); !low {
+		t.Fatal("space is not low")
+	}
+	disk.SetCapacity(-1)
+	j.Tick()
+	drain(j)
+	appendUnits(j, oneBlock(3)...)
+	must(t, j.Close())
+}
+
+func TestOtherTroubleInPreparationIsBackPressureToo(t *testing.T) {
+	for _, op := range []vfs.Op{vfs.OpCreate, vfs.OpAllocate, vfs.OpSyncDir, vfs.OpRename} {
+		disk := vfs.NewMem()
+		j, o := openStepped(t, disk)
+		if op == vfs.OpRename {
+			drain(j)
+		}
+		disk.FailNext(op, 0, errors.New("trouble"))
+		units := oneBlock(20)
+		for _, u := range units {
+			appendUnits(j, u)
+			j.Tick()
+		}
+		for _, e := range o.events {
+			if e.Kind == Failed {
+				t.Fatalf("op %d: %v", op, e.Err)
+			}
+		}
+		must(t, j.Close())
+		j, o = openStepped(t, disk)
+		checkReplayed(t, j, o.replayed, units)
+	}
+}

@@ -56,7 +56,7 @@ func TestFileWithWindowsCrashAtEveryPoint(t *testing.T) {
 		}
 		return r.CrashPoints()
 	}
-	for n, points := 1, run(0); n <= points; n++ {
+	for n, points := 1, run(0); n <= points; n += seedShare {
 		run(n)
 	}
 }

@@ -142,14 +142,14 @@ func TestFlightsWithoutAccidents(t *testing.T) {
 func TestFlightsCrashAtEveryPoint(t *testing.T) {
 	opts := Options{Workers: 2, CommitInterval: 30 * time.Millisecond, ChunkResults: 4}
 	points := runFlights(t, 40, opts, 3).CrashPoints()
-	for opts.CrashAt = 1; opts.CrashAt <= points; opts.CrashAt++ {
+	for opts.CrashAt = 1; opts.CrashAt <= points; opts.CrashAt += seedShare {
 		runFlights(t, 40, opts, 3)
 	}
 }
 
 // Crashes, faults, lost answers, rebalances and zombies at random.
 func TestFlightsWithAccidents(t *testing.T) {
-	for seed := range uint64(150) {
+	for seed := range uint64(120 / seedShare) {
 		opts := Options{
 			Seed: seed, Workers: 1 + int(seed%3), CrashEvery: 60, FaultEvery: 50, RebalanceEvery: 40, MaxAccidents: 40,
 			ChunkResults: 1 + int(seed%5), FetchRecords: 1 + int(seed%9), CommitInterval: time.Millisecond * time.Duration(1+seed%50),

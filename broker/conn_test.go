@@ -190,12 +190,25 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	// A connection that waits for an answer is not idle.
 	req := fetchRequest("t", 0, 0)
 	req.MaxWaitMillis = 200
+	start := time.Now()
 	ask[*kmsg.FetchResponse](c, req)
+	if waited := time.Since(start); waited < 200*time.Millisecond {
+		t.Errorf("the wait of 200 ms ended after %v", waited)
+	}
 	c.expectClosed()
 }
 
 func TestCloseAnswersWhatWasRead(t *testing.T) {
-	b, err := broker.New(broker.Config{Listen: "127.0.0.1:0"})
+	arrived := make(chan struct{}, 1)
+	b, err := broker.New(broker.Config{
+		Listen: "127.0.0.1:0",
+		Intercept: func(_ context.Context, r *broker.Request) broker.Fate {
+			if r.Key == 1 {
+				arrived <- struct{}{}
+			}
+			return broker.Fate{}
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,15 +223,17 @@ func TestCloseAnswersWhatWasRead(t *testing.T) {
 	conn.SetDeadline(time.Now().Add(patience))
 	c := &rawClient{t: t, conn: conn}
 	createTopic(c, "t", 1)
-	// A fetch that waits does not hold the broker up.
+	// A fetch that waits is answered when the broker stops.
 	req := fetchRequest("t", 0, 0)
 	req.MaxWaitMillis = 1 << 30
-	c.send(req)
+	id := c.send(req)
+	<-arrived
 	cancel()
+	c.receive(id, req.ResponseKind())
+	c.expectClosed()
 	if err := <-served; err != nil {
 		t.Errorf("Serve returned %v", err)
 	}
-	c.expectClosed()
 	if err := b.Close(); err != nil {
 		t.Errorf("Close after Serve: %v", err)
 	}
@@ -255,5 +270,71 @@ func TestConfigReportsAllProblemsAtOnce(t *testing.T) {
 	}
 	if err := (broker.Config{}).Validate(); err != nil {
 		t.Errorf("the zero value: %v", err)
+	}
+}
+
+// TestMemoryIsGivenBack sends many times what the broker may hold, on connections that end in every way.
+func TestMemoryIsGivenBack(t *testing.T) {
+	b := brokertest.Start(t, brokertest.Configure(func(c *broker.Config) {
+		c.MaxRequestBytes, c.RequestMemoryBytes = 64<<10, 1<<20
+		c.FetchMaxBytes, c.FetchMemoryBytes = 64<<10, 64<<10
+	}))
+	c := dial(t, b)
+	createTopic(c, "t", 1)
+	value := strings.Repeat("x", 20_000)
+	b.Intercept(0, func(_ context.Context, r *broker.Request) broker.Fate {
+		return broker.Fate{LoseReply: r.ClientID == "queued"}
+	})
+	for range 50 {
+		answered, hasty := dial(t, b), dial(t, b)
+		for range 3 {
+			hasty.send(produceRequest("t", 0, batchOf(1, value)))
+			hasty.send(fetchRequest("t", 0, 0))
+		}
+		hasty.conn.Close()
+		produce(answered, "t", 0, batchOf(1, value))
+		refused := produceRequest("u", 0, batchOf(1, value))
+		if code := produced(ask[*kmsg.ProduceResponse](answered, refused)).ErrorCode; code != 3 {
+			t.Errorf("code %d", code)
+		}
+		if got := fetched(ask[*kmsg.FetchResponse](answered, fetchRequest("t", 0, 0))); len(got.RecordBatches) < len(value) {
+			t.Errorf("fetched %d bytes", len(got.RecordBatches))
+		}
+		// The queue behind a connection that ends is given back too.
+		queued := dial(t, b)
+		format := kmsg.NewRequestFormatter(kmsg.FormatterClientID("queued"))
+		for range 10 {
+			queued.conn.Write(format.AppendRequest(nil, produceRequest("t", 0, batchOf(1, value)), 1))
+		}
+		queued.expectClosed()
+		broken := dial(t, b)
+		broken.conn.Write([]byte{0, 0, 0xc0, 0, 0, 0, 0, 9, 0, 0, 0, 1})
+		broken.conn.Close()
+		ask[*kmsg.ListGroupsResponse](answered, kmsg.NewPtrListGroupsRequest())
+		answered.conn.Close()
+	}
+}
+
+// TestAnswersDoNotWaitForLaterOnes: what is answered goes out although the next request is parked.
+func TestAnswersDoNotWaitForLaterOnes(t *testing.T) {
+	b := brokertest.Start(t, brokertest.Configure(func(c *broker.Config) { c.GroupInitialRebalanceDelayMs = 600_000 }))
+	c := dial(t, b)
+	join := kmsg.NewPtrJoinGroupRequest()
+	join.Version, join.Group, join.ProtocolType = 3, "g", "consumer"
+	join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = 10_000, 600_000
+	p := kmsg.NewJoinGroupRequestProtocol()
+	p.Name = "range"
+	join.Protocols = append(join.Protocols, p)
+	// While the first ones await the journal, the others queue up behind them.
+	createTopic(c, "t", 1)
+	const before = 10
+	var frames []byte
+	format := kmsg.NewRequestFormatter()
+	for id := range int32(before) {
+		frames = append(frames, format.AppendRequest(nil, produceRequest("t", 0, batchOf(1, "a")), id)...)
+	}
+	c.conn.Write(append(frames, format.AppendRequest(nil, join, before)...))
+	for id := range int32(before) {
+		c.receive(id, &kmsg.ProduceResponse{Version: 9})
 	}
 }

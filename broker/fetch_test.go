@@ -156,21 +156,30 @@ func TestLongPollCountsMinBytes(t *testing.T) {
 }
 
 func TestLongPollEndsWithItsTopic(t *testing.T) {
-	b := brokertest.Start(t)
-	c, other := dial(t, b), dial(t, b)
-	topicID := createTopic(other, "t", 1)
-	req := fetchRequest("t", 0, 0)
-	req.Version, req.Topics[0].TopicID = 13, topicID
-	req.MaxWaitMillis = int32(2 * patience.Milliseconds())
-	id := c.send(req)
-	del := kmsg.NewPtrDeleteTopicsRequest()
-	del.Version, del.TopicNames = 5, []string{"t"}
-	ask[*kmsg.DeleteTopicsResponse](other, del)
-	resp := req.ResponseKind().(*kmsg.FetchResponse)
-	c.receive(id, resp)
-	if code := fetched(resp).ErrorCode; code != 100 {
-		t.Errorf("code %d", code)
+	f := func(version, want int16) {
+		t.Helper()
+		b := brokertest.Start(t)
+		c, other := dial(t, b), dial(t, b)
+		topicID := createTopic(other, "t", 1)
+		gate := b.Hold(20) // DeleteTopics
+		req := fetchRequest("t", 0, 0)
+		req.Version, req.Topics[0].TopicID = version, topicID
+		req.MaxWaitMillis = int32(2 * patience.Milliseconds())
+		id := c.send(req)
+		del := kmsg.NewPtrDeleteTopicsRequest()
+		del.Version, del.TopicNames = 5, []string{"t"}
+		delID := other.send(del)
+		<-gate.Arrived()
+		gate.Open()
+		other.receive(delID, del.ResponseKind())
+		resp := req.ResponseKind().(*kmsg.FetchResponse)
+		c.receive(id, resp)
+		if code := fetched(resp).ErrorCode; code != want {
+			t.Errorf("version %d: code %d", version, code)
+		}
 	}
+	f(12, 3)
+	f(13, 100)
 }
 
 // txnProducer drives one transactional producer by raw requests (transaction version 2).

@@ -31,6 +31,15 @@ func serveCommand() *cobra.Command {
 			default:
 				return fmt.Errorf("--durability is %q: use fsync (survives power loss) or write (survives kill -9)", durability)
 			}
+			// The zero values mean something else in a broker.Config: memory only, and the defaults.
+			switch {
+			case c.DataDir == "":
+				return fmt.Errorf("--data-dir is empty: name the folder that keeps the data, such as %s", defaultDataDir)
+			case c.NodeID < 1:
+				return fmt.Errorf("--node-id is %d: use 1 or more", c.NodeID)
+			case c.DefaultPartitions < 1:
+				return fmt.Errorf("--partitions is %d: use 1 or more", c.DefaultPartitions)
+			}
 			c.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			return serve(cmd.Context(), cmd, c, durability)
 		},

@@ -109,6 +109,9 @@ func runProcess(ctx context.Context, o options, replica int, brokers []string, s
 	if err := cmd.Start(); err != nil {
 		return exitRefused, err
 	}
+	if o.verbose {
+		fmt.Fprintf(stderr, "worker process %d has pid %d\n", replica, cmd.Process.Pid)
+	}
 	stopped := context.AfterFunc(ctx, func() { stdin.Close() })
 	defer stopped()
 	err = cmd.Wait()

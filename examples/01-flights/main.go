@@ -207,6 +207,10 @@ func runParent(ctx context.Context, o options, stdout, stderr io.Writer) (err er
 		}
 		defer func() { err = errors.Join(err, stop()) }()
 		brokers = []string{address}
+		// Nobody else has this broker: what a killed run left need not time out.
+		if err := task.Evict(ctx, plan, o.config(brokers, stderr).Kafka); err != nil {
+			return err
+		}
 	}
 	d := newScreen(stdout)
 	fmt.Fprintf(stdout, "broker %s · blobs %s\n", strings.Join(brokers, ","), store)

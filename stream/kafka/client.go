@@ -246,6 +246,25 @@ func readCommitted(resp *kmsg.OffsetFetchResponse, group string, out map[TopicPa
 	return nil
 }
 
+// StaticMembers lists the instance ids in a group, alive or not yet expired.
+func (c *Client) StaticMembers(ctx context.Context, group string) ([]string, error) {
+	groups, err := c.adm.DescribeGroups(ctx, group)
+	if err != nil {
+		return nil, fmt.Errorf("kafka: asking for the members of group %s: %w", group, err)
+	}
+	d := groups[group]
+	if d.Err != nil && !errors.Is(d.Err, kerr.GroupIDNotFound) {
+		return nil, fmt.Errorf("kafka: asking for the members of group %s: %w", group, d.Err)
+	}
+	var out []string
+	for _, m := range d.Members {
+		if m.InstanceID != nil {
+			out = append(out, *m.InstanceID)
+		}
+	}
+	return out, nil
+}
+
 // RemoveMembers takes static members out of a group, so that their tasks move at once instead of after the session
 // timeout. Unknown members are no error.
 func (c *Client) RemoveMembers(ctx context.Context, group string, instances ...string) error {

@@ -127,6 +127,32 @@ func first(errs []error) error {
 // displayDeadline bounds what the end of a process waits for the last checkpoints to show.
 const displayDeadline = 5 * time.Second
 
+// Evict ends at once what dead processes of a job have left: their places in the group and their open transactions,
+// which otherwise last until the session and transaction timeouts. Call it only where no process of the job can be
+// alive, as where this process has just opened the broker's data folder: one that lives finds itself fenced.
+func Evict(ctx context.Context, plan *stream.Plan, cfg kafka.Config) error {
+	c, err := kafka.Open(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	slots, err := c.StaticMembers(ctx, plan.Job)
+	if err != nil {
+		return err
+	}
+	if err := c.RemoveMembers(ctx, plan.Job, slots...); err != nil {
+		return err
+	}
+	for _, slot := range slots {
+		p, err := c.OpenProducer(ctx, kafka.ProducerConfig{ID: slot})
+		if err != nil {
+			return err
+		}
+		p.Close()
+	}
+	return nil
+}
+
 // follow reads the checkpoint topic from its beginning for all workers, and for the progress callback.
 func (r *runner) follow(ctx context.Context) error {
 	f, err := newFollower(r.client, r.plan, r.topicIDs)

@@ -52,6 +52,7 @@ type Input struct {
 	seq     uint64
 	bytes   int64
 	err     error
+	full    bool // err is want of space
 	fatal   bool // err ends the journal where it otherwise would not
 }
 

@@ -1,11 +1,6 @@
 package journal
 
-import (
-	"errors"
-	"slices"
-
-	"github.com/strandline-io/strandline/internal/vfs"
-)
+import "slices"
 
 const (
 	zeroStepBytes   = 1 << 20
@@ -207,7 +202,7 @@ func (c *Core) segment(number uint64) *segment {
 
 func (c *Core) footered(a *Action, in Input, out *Output) {
 	s := c.segment(a.segment)
-	if errors.Is(in.err, vfs.ErrNoSpace) {
+	if in.full {
 		s.stuck = true
 		return
 	}

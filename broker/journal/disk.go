@@ -49,6 +49,7 @@ func (d *disk) do(a Action) Input {
 	case actFooter:
 		in.kind = inFootered
 		in.bytes, in.err = d.footer(a)
+		in.full = errors.Is(in.err, vfs.ErrNoSpace)
 	case actFree:
 		return d.free(a)
 	case actPrepare:

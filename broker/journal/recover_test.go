@@ -3,6 +3,7 @@ package journal
 import (
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -388,4 +389,62 @@ func TestLastSegmentWithADurableHeaderStays(t *testing.T) {
 	if infos := j.Segments(); len(infos) != 1 {
 		t.Fatalf("segments %+v once it is", infos)
 	}
+}
+
+func TestDamagedHeaderOfARolledSegment(t *testing.T) {
+	disk := vfs.NewMem()
+	j, _ := openStepped(t, disk)
+	units := oneBlock(7)
+	appendUnits(j, units...)
+	disk = kill(t, disk)
+	rolled := rolledName(2)
+	flip(t, disk, rolled, 40, 0)
+	wantCorrupt(t, disk, rolled, 0)
+
+	// With one group in it nothing says that it was durable: it is the torn tail.
+	disk = vfs.NewMem()
+	j, _ = openStepped(t, disk)
+	appendUnits(j, units[:5]...)
+	disk = kill(t, disk)
+	flip(t, disk, rolled, 40, 0)
+	j, o := openStepped(t, disk)
+	checkReplayed(t, j, o.replayed, units[:4])
+	must(t, j.Close())
+}
+
+func TestPayloadCannotLookLikeAHead(t *testing.T) {
+	forge := func(s secret) []byte {
+		payload := newBatch(rand.New(rand.NewPCG(3, 3)), 6*blockBytes)
+		head := unitHead{seq: 99, durable: 98, incarnation: 1, totalBytes: unitHeadBytes, flags: flagGroupEnd}
+		fake := head.encode(nil)
+		head.crc = crc32.Update(s.seed(1), castagnoli, fake[4:])
+		fake = head.encode(nil)
+		for at := batchHeader; at+len(fake) < len(payload); at++ {
+			if (int64(at)+unitHeadBytes+lengthBytes)%blockBytes == 0 {
+				copy(payload[at:], fake)
+			}
+		}
+		return payload
+	}
+	run := func(guess func(real secret) secret, wantErr bool) {
+		t.Helper()
+		disk := vfs.NewMem()
+		j, _ := openStepped(t, disk, func(c *FileConfig) { c.SegmentBytes = 1 << 20 })
+		units := oneBlock(2)
+		appendUnits(j, units...)
+		appendUnits(j, Unit{Batches: [][]byte{forge(guess(j.disk.secret))}})
+		disk = kill(t, disk)
+		flip(t, disk, firstName, unitPos(3), 0)
+		o := &opening{}
+		j, err := OpenStepped(o.config(disk), o.replay, o.event)
+		if wantErr != errors.Is(err, ErrCorrupt) {
+			t.Fatalf("opened with %v", err)
+		}
+		if err == nil {
+			checkReplayed(t, j, o.replayed, units)
+		}
+	}
+	run(func(secret) secret { return secret{} }, false)
+	// Who knows the secret can: this shows that the test forges well.
+	run(func(real secret) secret { return real }, true)
 }

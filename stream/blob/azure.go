@@ -202,14 +202,14 @@ func (a *azure) Commit(ctx context.Context, name string, blocks []BlockID, metad
 	for k, v := range metadata {
 		meta[k] = &v
 	}
-	any, contentType := azcore.ETagAny, "application/vnd.apache.avro"
+	anyTag, contentType := azcore.ETagAny, "application/vnd.apache.avro"
 	if strings.HasSuffix(name, ".json") {
 		contentType = "application/json"
 	}
 	_, err := a.blob(name).CommitBlockList(ctx, ids, &blockblob.CommitBlockListOptions{
 		Metadata:         meta,
 		HTTPHeaders:      &azblob.HTTPHeaders{BlobContentType: &contentType},
-		AccessConditions: &azblob.AccessConditions{ModifiedAccessConditions: &azblob.ModifiedAccessConditions{IfNoneMatch: &any}},
+		AccessConditions: &azblob.AccessConditions{ModifiedAccessConditions: &azblob.ModifiedAccessConditions{IfNoneMatch: &anyTag}},
 	})
 	return a.error("commit", name, err)
 }

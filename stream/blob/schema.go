@@ -25,7 +25,7 @@ type Schema struct {
 func ParseSchema(text string) (*Schema, error) {
 	s, err := avro.Parse(text)
 	if err != nil {
-		return nil, fmt.Errorf("Avro schema: %w", err)
+		return nil, fmt.Errorf("parse an Avro schema: %w", err)
 	}
 	return newSchema(s)
 }
@@ -35,7 +35,7 @@ func ParseSchema(text string) (*Schema, error) {
 func SchemaOf[T any]() (*Schema, error) {
 	s, err := avro.SchemaFor[T]()
 	if err != nil {
-		return nil, fmt.Errorf("Avro schema of %T: %w", *new(T), err)
+		return nil, fmt.Errorf("derive an Avro schema of %T: %w", *new(T), err)
 	}
 	return newSchema(s)
 }
@@ -46,7 +46,7 @@ const maxSchemaBytes = 1 << 20
 func newSchema(s *avro.Schema) (*Schema, error) {
 	text := s.String()
 	if len(text) > maxSchemaBytes {
-		return nil, fmt.Errorf("Avro schema: its text has %d bytes, at most %d are allowed", len(text), maxSchemaBytes)
+		return nil, fmt.Errorf("an Avro schema has %d bytes of text, at most %d are allowed", len(text), maxSchemaBytes)
 	}
 	sum := sha256.Sum256([]byte(text))
 	return &Schema{avro: s, text: text, fingerprint: Fingerprint(sum[:16])}, nil

@@ -159,73 +159,85 @@ func (a *azurite) sas(t *testing.T, name string) string {
 	return query
 }
 
-// TestOutage: the service dies between any two calls and comes back; no row is lost or double.
+// outage is one task over a service that dies.
+type outage struct {
+	a               *azurite
+	sink            *blob.Sink
+	w               stream.SinkWriter
+	token           []byte
+	committed, next int64
+}
+
+func (o *outage) restore(ctx context.Context) error {
+	if o.w != nil {
+		o.w.Close()
+	}
+	var err error
+	if o.w, err = o.sink.Open(ctx, stream.SinkTask{JobIdentity: job, Sink: "out", Task: "stage-0"}); err != nil {
+		return err
+	}
+	o.next = o.committed
+	return o.w.Restore(ctx, o.token)
+}
+
+// epoch writes 50 rows in a transaction. After every other one the service ends before the blobs are published: by its
+// own will, because a killed Azurite forgets what it has.
+func (o *outage) epoch(ctx context.Context) error {
+	for range 50 {
+		if err := o.w.Write(ctx, record(o.next)); err != nil {
+			return err
+		}
+		o.next++
+	}
+	token, err := o.w.Prepare(ctx, o.next)
+	if err != nil {
+		return err
+	}
+	o.token, o.committed = token, o.next
+	if o.next%100 == 0 {
+		_ = o.a.Terminate()
+	}
+	return o.w.Commit(ctx, o.token)
+}
+
+// TestOutage: the service dies and comes back; no row is lost or double.
 func TestOutage(t *testing.T) {
 	a := startAzurite(t)
-	name := newContainer()
-	s := blob.New("out", a.open(t, name), blob.WithType[row](), func(c *blob.Config) {
+	s := blob.New("out", a.open(t, newContainer()), blob.WithType[row](), func(c *blob.Config) {
 		c.MaxRows, c.BlockBytes, c.AvroBlockBytes = 70, 400, 100
 		c.Tries, c.CallTimeout, c.PrepareTimeout = 2, 2*time.Second, 5*time.Second
 	})
 	if err := s.Check(t.Context(), job); err != nil {
 		t.Fatal(err)
 	}
-	var token []byte
-	var w stream.SinkWriter
-	committed, next := int64(0), int64(0)
-	restore := func() error {
-		if w != nil {
-			w.Close()
-		}
-		var err error
-		if w, err = s.Open(t.Context(), stream.SinkTask{JobIdentity: job, Sink: "out", Task: "stage-0"}); err != nil {
-			return err
-		}
-		next = committed
-		return w.Restore(t.Context(), token)
-	}
-	epoch := func() error {
-		for range 50 {
-			if err := w.Write(t.Context(), record(next)); err != nil {
-				return err
-			}
-			next++
-		}
-		prepared, err := w.Prepare(t.Context(), next)
-		if err != nil {
-			return err
-		}
-		token, committed = prepared, next
-		if next%100 == 0 {
-			_ = a.Terminate() // before the blobs of this transaction are published; a killed Azurite forgets what it has
-		}
-		return w.Commit(t.Context(), token)
-	}
-	if err := restore(); err != nil {
+	o := &outage{a: a, sink: s}
+	if err := o.restore(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	outages := 0
-	for committed < 500 {
-		if err := epoch(); err == nil {
+	for o.committed < 500 {
+		err := o.epoch(t.Context())
+		if err == nil {
 			continue
-		} else if !errors.Is(err, blob.ErrTemporary) || !strings.Contains(err.Error(), "nothing listens at") {
+		}
+		if !errors.Is(err, blob.ErrTemporary) || !strings.Contains(err.Error(), "nothing listens at") {
 			t.Fatalf("an outage is reported as %v", err)
 		}
 		outages++
-		if err := restore(); err == nil && token != nil {
+		if err := o.restore(t.Context()); err == nil {
 			t.Fatal("restored without a service")
 		}
 		a.again(t)
-		if err := restore(); err != nil {
+		if err := o.restore(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	w.Finish()
-	last, err := w.Prepare(t.Context(), 1)
+	o.w.Finish()
+	last, err := o.w.Prepare(t.Context(), 1)
 	if err == nil {
-		err = w.Commit(t.Context(), last)
+		err = o.w.Commit(t.Context(), last)
 	}
-	if err = errors.Join(err, w.Close()); err != nil {
+	if err = errors.Join(err, o.w.Close()); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := visible(s.Store())

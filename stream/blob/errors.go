@@ -48,6 +48,9 @@ func (e *StoreError) Error() string {
 func (e *StoreError) Is(target error) bool { return target == e.Kind }
 func (e *StoreError) Unwrap() error        { return e.Err }
 
+// Permanent reports that repeating the work will not help.
+func (e *StoreError) Permanent() bool { return e.Kind == ErrRefused || e.Kind == ErrInvalid }
+
 // kindOf is the Err… value of err, nil for nil. An error that no store made counts as temporary.
 func kindOf(err error) error {
 	var e *StoreError
@@ -75,6 +78,21 @@ func (e *FencedError) Error() string {
 		"move that blob away and start the job again", e.Name, e.Store, e.Got, e.Want)
 }
 
+// Permanent reports that repeating the work will not help.
+func (e *FencedError) Permanent() bool { return true }
+
+// SupersededError: a blob that the token lists as open was finished and published by a later owner of the task. Whoever
+// restores from this token is not the owner any more, and will be told so by Kafka.
+type SupersededError struct {
+	Store string
+	Name  string
+}
+
+func (e *SupersededError) Error() string {
+	return fmt.Sprintf("blob %s in %s, which is to be continued, was published by a later owner of this task: the "+
+		"checkpoint that was restored is not the newest, read it again", e.Name, e.Store)
+}
+
 // GoneError: blocks that a committed token lists are neither staged nor published.
 type GoneError struct {
 	Store string
@@ -88,11 +106,20 @@ func (e *GoneError) Error() string {
 		"or reset the sink's checkpoint; if it expired, these rows must be read again by a new run", e.Name, e.Rows, e.Store)
 }
 
+// Permanent reports that repeating the work will not help.
+func (e *GoneError) Permanent() bool { return true }
+
 // NameTakenError: the name of a new blob holds a visible blob already.
 type NameTakenError struct {
 	Store string
 	Name  string
+	// Again: this sink has found the name taken before. The first time it may be a later owner of the task that has
+	// written the same rows; who restores and still finds it taken is the owner, and the blob is another's.
+	Again bool
 }
+
+// Permanent reports that repeating the work will not help.
+func (e *NameTakenError) Permanent() bool { return e.Again }
 
 func (e *NameTakenError) Error() string {
 	return fmt.Sprintf("blob %s exists already in %s, though no committed transaction of this job lists it; nothing was "+
@@ -112,6 +139,9 @@ func (e *OwnerError) Error() string {
 	return fmt.Sprintf("%s in %s says that this prefix belongs to %v, this is %v: give the sink another prefix, or remove "+
 		"the old output together with that file", e.Name, e.Store, e.Have, e.Want)
 }
+
+// Permanent reports that repeating the work will not help.
+func (e *OwnerError) Permanent() bool { return true }
 
 // RecordError: one record cannot be written. The writer goes on as if the record had not been given to it.
 type RecordError struct {
@@ -140,6 +170,9 @@ type TokenError struct {
 
 func (e *TokenError) Error() string { return "blob token: " + e.Reason }
 
+// Permanent reports that repeating the work will not help.
+func (e *TokenError) Permanent() bool { return true }
+
 // SizeError: something would exceed a bound after the transaction, so it is refused before.
 type SizeError struct {
 	What  string
@@ -151,3 +184,6 @@ type SizeError struct {
 func (e *SizeError) Error() string {
 	return fmt.Sprintf("%s takes %d, the limit is %d: %s", e.What, e.Size, e.Limit, e.Fix)
 }
+
+// Permanent reports that repeating the work will not help.
+func (e *SizeError) Permanent() bool { return true }

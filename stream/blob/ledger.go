@@ -191,12 +191,21 @@ func (l *ledger) confirm(name string) {
 	})
 }
 
+// What a blob and a run take in a token at most, the name apart.
+const (
+	maxBlobBytes = 96
+	maxRunBytes  = nonceBytes + 6
+)
+
 // tokenBound is at least the size of any token with the blobs of now, whatever is still written into them.
 func (l *ledger) tokenBound() int {
 	n := 64 + len(l.who.job) + len(l.who.run) + len(l.who.sink) + len(l.who.task)
 	for _, files := range [2][]*file{l.done, l.open} {
 		for _, f := range files {
-			n += 128 + len(f.Name) + (len(f.Runs)+1)*(nonceBytes+10)
+			n += maxBlobBytes + len(f.Name) + len(f.Runs)*maxRunBytes
+			if !f.ours {
+				n += maxRunBytes
+			}
 		}
 	}
 	return n

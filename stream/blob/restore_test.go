@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/strandline-io/strandline/internal/vfs"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/blob"
 	"github.com/strandline-io/strandline/stream/blob/blobtest"
@@ -176,6 +177,43 @@ func TestOpenBlobTakenByAnother(t *testing.T) {
 	if err := openWriter(t, newSink(fake, 2), 0).Restore(t.Context(), token); !errors.As(err, &e) {
 		t.Errorf("%v, want a FencedError", err)
 	}
+}
+
+// TestSuperseded: a former owner restores while a later one has gone on and published.
+func TestSuperseded(t *testing.T) {
+	fake := blobtest.NewFake()
+	for name, store := range map[string]blob.Store{"fake": fake.Client("a"), "folder": blob.NewFolder(vfs.NewMem(), "memory", nil)} {
+		s := blob.New("out", store, blob.WithType[row](), inline(1))
+		w := openWriter(t, s, 0)
+		write(t, w, 0, 3)
+		token := prepare(t, w)
+		later := resume(t, s, token)
+		write(t, later, 3, 6)
+		finish(t, later)
+		var e *blob.SupersededError
+		if err := openWriter(t, s, 0).Restore(t.Context(), token); !errors.As(err, &e) {
+			t.Errorf("%s: %v, want a SupersededError", name, err)
+		}
+	}
+}
+
+// TestPermanent: what a job may repeat, and what must stop it.
+func TestPermanent(t *testing.T) {
+	f := func(err interface{ Permanent() bool }, want bool) {
+		t.Helper()
+		if err.Permanent() != want {
+			t.Errorf("%T: permanent %v", err, !want)
+		}
+	}
+	f(&blob.StoreError{Kind: blob.ErrRefused}, true)
+	f(&blob.StoreError{Kind: blob.ErrInvalid}, true)
+	f(&blob.StoreError{Kind: blob.ErrTemporary}, false)
+	f(&blob.StoreError{Kind: blob.ErrBlockCount}, false) // the next owner ends that blob
+	f(&blob.FencedError{}, true)
+	f(&blob.GoneError{}, true)
+	f(&blob.OwnerError{}, true)
+	f(&blob.TokenError{}, true)
+	f(&blob.SizeError{}, true)
 }
 
 // TestForeignTokens: a token is its writer's alone.

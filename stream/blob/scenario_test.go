@@ -113,12 +113,15 @@ func TestAnothersBlobFences(t *testing.T) {
 func TestTakenNameFailsBeforeTheTransaction(t *testing.T) {
 	fake := blobtest.NewFake()
 	fake.Put("out/0/2024/01/02/03/04-05-0.avro", []byte("theirs"))
-	w := openWriter(t, blob.New("out", fake.Client("a"), blob.WithType[row](), inline(1)), 0)
-	write(t, w, 0, 5)
-	_, err := w.Prepare(t.Context(), 1)
-	var e *blob.NameTakenError
-	if !errors.As(err, &e) {
-		t.Fatalf("%v, want a NameTakenError", err)
+	s := blob.New("out", fake.Client("a"), blob.WithType[row](), inline(1))
+	for _, permanent := range []bool{false, true, true} {
+		w := resume(t, s, nil)
+		write(t, w, 0, 5)
+		_, err := w.Prepare(t.Context(), 1)
+		var e *blob.NameTakenError
+		if !errors.As(err, &e) || e.Permanent() != permanent {
+			t.Fatalf("%v, want a NameTakenError, permanent %v", err, permanent)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"sync"
 
 	"github.com/strandline-io/strandline/stream"
 )
@@ -19,6 +20,30 @@ type Sink struct {
 	invalid error
 	slots   chan struct{}
 	buffers buffers
+	taken   names
+}
+
+// maxTaken bounds the memory of names that were found taken.
+const maxTaken = 1000
+
+// names is a small set.
+type names struct {
+	mu  sync.Mutex
+	set map[string]bool
+}
+
+// add puts a name into the set and reports whether it was there.
+func (n *names) add(name string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.set[name] {
+		return true
+	}
+	if n.set == nil || len(n.set) >= maxTaken {
+		n.set = map[string]bool{}
+	}
+	n.set[name] = true
+	return false
 }
 
 var _ stream.Sink = (*Sink)(nil)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 
 	"github.com/strandline-io/strandline/stream"
 )
@@ -108,12 +109,46 @@ func (w *writer) verify(ctx context.Context, b *Blob) (foreign int, err error) {
 	props, err := w.props(ctx, b.Name)
 	switch {
 	case err == nil:
+		later, err := w.continues(ctx, b)
+		if err != nil {
+			return 0, err
+		}
+		if later {
+			return 0, &SupersededError{Store: w.sink.store.String(), Name: b.Name}
+		}
 		_, got := isOurs(w.who, b, props)
 		return 0, &FencedError{Store: w.sink.store.String(), Name: b.Name, Want: w.who.commitID(b), Got: got}
 	case kindOf(err) == ErrNotFound:
 		return 0, &GoneError{Store: w.sink.store.String(), Name: b.Name, Rows: b.Rows}
 	}
 	return 0, err
+}
+
+// continues reports whether the visible blob of this name is b with more blocks: every Avro file ends with its sync
+// marker, and b's is random.
+func (w *writer) continues(ctx context.Context, b *Blob) (bool, error) {
+	var tail []byte
+	err := w.sink.calls().repeat(ctx, func(ctx context.Context) error {
+		r, err := w.sink.store.Read(ctx, b.Name)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		tail = nil
+		buf := make([]byte, copyBytes)
+		for {
+			n, err := r.Read(buf)
+			tail = append(tail, buf[max(0, n-len(b.Sync)):n]...)
+			tail = tail[max(0, len(tail)-len(b.Sync)):]
+			if err == io.EOF {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+	})
+	return string(tail) == string(b.Sync[:]), err
 }
 
 func (w *writer) staged(ctx context.Context, name string) (ids []string, err error) {
@@ -322,7 +357,7 @@ func (w *writer) Prepare(ctx context.Context, epoch int64) ([]byte, error) {
 func (w *writer) checkFree(ctx context.Context, name string) error {
 	_, err := w.props(ctx, name)
 	if err == nil {
-		return &NameTakenError{Store: w.sink.store.String(), Name: name}
+		return &NameTakenError{Store: w.sink.store.String(), Name: name, Again: w.sink.taken.add(name)}
 	}
 	if kindOf(err) == ErrNotFound {
 		return nil

@@ -194,7 +194,7 @@ func (k *walker) next(bodies bool) (bad string, err error) {
 		return fmt.Sprintf("it is unit %d instead of %d", h.seq, k.chain.nextSeq), nil
 	case h.prevCRC != k.chain.prevCRC:
 		return fmt.Sprintf("it follows another unit %d", h.seq-1), nil
-	case h.incarnation != k.incarnation:
+	case h.incarnation != k.incarnation: // cannot be, since seed and chain hold: a check on ourselves
 		return fmt.Sprintf("it is of incarnation %d instead of %d", h.incarnation, k.incarnation), nil
 	}
 	k.pos = h.nextPos(k.unit.end())

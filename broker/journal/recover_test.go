@@ -448,3 +448,113 @@ func TestPayloadCannotLookLikeAHead(t *testing.T) {
 	// Who knows the secret can: this shows that the test forges well.
 	run(func(real secret) secret { return real }, true)
 }
+
+func TestSegmentOfAnOpeningMustFollowTheChain(t *testing.T) {
+	// Two lives share three units and part with the fourth. The second life's opening is put behind the first life.
+	base := vfs.NewMem()
+	j, _ := openStepped(t, base)
+	units := oneBlock(5)
+	appendUnits(j, units[:3]...)
+	base = kill(t, base)
+	live := func(last Unit) *vfs.Mem {
+		disk := clone(t, base)
+		j, _ := openStepped(t, disk)
+		appendUnits(j, last)
+		must(t, j.Close())
+		return disk
+	}
+	first, second := live(units[3]), live(units[4])
+	j, _ = openStepped(t, second)
+	must(t, j.Close())
+	const opened = "0000000000000004-00000003.segment"
+	writeFile(t, first, opened, readFile(t, second, opened))
+	o := &opening{}
+	_, err := OpenStepped(o.config(first), o.replay, o.event)
+	if !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), opened+" says that units up to 4 were durable") {
+		t.Fatalf("opened with %v", err)
+	}
+}
+
+func TestEverythingThatNamesADurablePosition(t *testing.T) {
+	f := func(name string, damage func(t *testing.T, disk *vfs.Mem, j *Stepped)) {
+		t.Helper()
+		disk := vfs.NewMem()
+		j, _ := openStepped(t, disk)
+		drain(j)
+		for _, u := range oneBlock(4) {
+			j.Append([]Unit{u})
+			j.Step(LaneWrite)
+			j.Step(LaneSync)
+		}
+		damage(t, disk, j)
+		disk = kill(t, disk)
+		flip(t, disk, firstName, unitPos(4)+60, 0)
+		if name != "" {
+			wantCorrupt(t, disk, firstName, unitPos(4))
+			return
+		}
+		j, o := openStepped(t, disk)
+		checkReplayed(t, j, o.replayed, oneBlock(3))
+	}
+	f("", func(*testing.T, *vfs.Mem, *Stepped) {})
+	f("a snapshot", func(t *testing.T, _ *vfs.Mem, j *Stepped) { must(t, j.WriteSnapshot(4, nil)) })
+	f("the header of the next segment", func(t *testing.T, disk *vfs.Mem, j *Stepped) {
+		j.Append(oneBlock(1))
+		j.Step(LaneWrite)
+		flip(t, disk, rolledName(2), dataStart, 0)
+	})
+	f("a unit of the next segment", func(t *testing.T, disk *vfs.Mem, j *Stepped) {
+		j.Append(oneBlock(1))
+		j.Step(LaneWrite)
+		flip(t, disk, rolledName(2), 40, 0)
+	})
+}
+
+func TestFooterPointerNamesADurablePosition(t *testing.T) {
+	disk := vfs.NewMem()
+	j, _ := openStepped(t, disk)
+	drain(j)
+	appendUnits(j, oneBlock(4)...)
+	large := Unit{Meta: make([]byte, 12_000)}
+	j.Append([]Unit{large}) // in segment 2, whose only group it is
+	j.Append([]Unit{large}) // begins segment 3 and names only unit 4
+	drain(j)
+	disk = kill(t, disk)
+	flip(t, disk, rolledName(2), 40, 0)
+	wantCorrupt(t, disk, rolledName(2), 0)
+}
+
+func TestDamagedHeaderOfAnOpeningWithoutUnits(t *testing.T) {
+	disk, _ := fourUnits(t)
+	j, _ := openStepped(t, disk)
+	must(t, j.Close())
+	openStepped(t, disk)
+	disk = kill(t, disk)
+	const newest = "0000000000000004-00000003.segment"
+	flip(t, disk, newest, 45, 0)
+	wantCorrupt(t, disk, newest, 0)
+}
+
+func TestNumberOfAFileThatComesBack(t *testing.T) {
+	for first := 1; first < 12; first++ {
+		for second := 1; second < 12; second++ {
+			disk := vfs.NewMem()
+			j, _ := openStepped(t, disk)
+			units := oneBlock(2)
+			appendUnits(j, units...)
+			disk = disk.ProcessCrash()
+			for _, changes := range []int{first, second} {
+				disk.CrashAfter(changes)
+				o := &opening{}
+				_, _ = OpenStepped(o.config(disk), o.replay, o.event)
+				if changes == second {
+					disk = disk.PowerLoss(uint64(first))
+				} else {
+					disk = disk.ProcessCrash()
+				}
+			}
+			j, o := openStepped(t, disk)
+			checkReplayed(t, j, o.replayed, units)
+		}
+	}
+}

@@ -67,7 +67,7 @@ func (r *recovery) footer(s *found) (bool, error) {
 	if err != nil || !ok {
 		return false, err
 	}
-	if p.firstSeq != s.header.firstSeq || p.prevCRC != s.header.prevCRC || p.lastSeq >= s.limit {
+	if p.firstSeq != s.header.firstSeq || p.prevCRC != s.header.prevCRC {
 		return false, nil
 	}
 	crc, err := newWindow(s.file, s.fileBytes, bodyWindow).crc(seed, p.pos, p.size)

@@ -193,3 +193,22 @@ func TestTrimWaitsForSnapshotAndReaders(t *testing.T) {
 		t.Fatal("the active segment was scanned")
 	}
 }
+
+func TestReleaseWhileFreeingIsUnderWay(t *testing.T) {
+	j, _ := openStepped(t, vfs.NewMem())
+	appendUnits(j, oneBlock(6)...)
+	release, _ := j.Hold(1)
+	must(t, j.WriteSnapshot(6, nil))
+	j.Trim(6)
+	a, ok := j.take(LaneBackground)
+	if !ok || a.kind != actFree {
+		t.Fatalf("the background does %+v", a)
+	}
+	outcome := j.disk.do(a)
+	release()
+	j.finish(LaneBackground, outcome)
+	drain(j)
+	if infos := j.Segments(); len(infos) != 1 {
+		t.Fatalf("a segment was forgotten: %+v", infos)
+	}
+}

@@ -71,7 +71,7 @@ func (b *taskBalancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (k
 			return nil, nil, fmt.Errorf("kafka: member %s sent user data that cannot be read: %w", m.MemberID, err)
 		}
 		if !slices.EqualFunc(data.Stages, b.stages, equalStages) {
-			return nil, nil, fmt.Errorf("kafka: member %s runs another topology of this job: stop all workers before changing it", m.MemberID)
+			return nil, nil, &TopologyError{MemberID: m.MemberID}
 		}
 		mb.members = append(mb.members, m.MemberID)
 		mb.owned = append(mb.owned, data.Owned)

@@ -58,6 +58,13 @@ func (e *TransactionTimeoutError) Error() string {
 		"lower the first or raise the second", e.WantMs, e.MaxMs)
 }
 
+// TopologyError says that a member of the group runs the job with other stages or task counts.
+type TopologyError struct{ MemberID string }
+
+func (e *TopologyError) Error() string {
+	return fmt.Sprintf("kafka: member %s of the group runs another topology of this job: stop all of its processes before changing it", e.MemberID)
+}
+
 // OffsetRangeError says that a position lies outside of what the partition still holds.
 type OffsetRangeError struct {
 	TopicPartition

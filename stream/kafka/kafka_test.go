@@ -240,7 +240,9 @@ func TestStaleMemberCannotCommitOffsets(t *testing.T) {
 	if err := try(other); err == nil {
 		t.Error("an unknown member was accepted")
 	}
-	m.Leave()
+	if err := m.Leave(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
 
 func join(t *testing.T, c *Client, group, instance string, assigned chan<- Membership) *Member {
@@ -250,7 +252,7 @@ func join(t *testing.T, c *Client, group, instance string, assigned chan<- Membe
 		OnAssigned: func(m Membership, _ []TopicPartition) { assigned <- m },
 		OnRevoked:  func([]TopicPartition) {},
 		OnLost:     func([]TopicPartition) {},
-		OnError:    func(error) {},
+		OnError:    func(error, bool) {},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -263,13 +265,13 @@ func TestSlotHasOneOwner(t *testing.T) {
 	create(t, c, TopicSpec{Name: "t", Partitions: 1})
 	assigned := make(chan Membership, 2)
 	zombie := join(t, c, "g", "slot", assigned)
-	defer zombie.Leave()
+	defer zombie.Close()
 	<-assigned
 	if err := zombie.Check(t.Context()); err != nil {
 		t.Errorf("the only owner: %v", err)
 	}
 	heir := join(t, c, "g", "slot", assigned)
-	defer heir.Leave()
+	defer heir.Close()
 	<-assigned
 	if err := heir.Check(t.Context()); err != nil {
 		t.Errorf("the heir: %v", err)

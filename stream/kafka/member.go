@@ -37,8 +37,9 @@ type MemberConfig struct {
 	OnRevoked func(owned []TopicPartition)
 	// OnLost comes when the tasks may have moved already. Nothing can be committed any more.
 	OnLost func(owned []TopicPartition)
-	// OnError brings what ended a group session. Wrapping ErrFenced it is final: the slot has another owner.
-	OnError func(error)
+	// OnError brings what ended a group session. The member joins again by itself, unless the error is final: ErrFenced,
+	// because the slot has another owner, or a refusal that will not change.
+	OnError func(err error, final bool)
 }
 
 const (
@@ -110,9 +111,23 @@ func (m *Member) assigned(_ context.Context, kc *kgo.Client, p map[string][]int3
 // OnGroupManageError implements kgo.HookGroupManageError.
 func (m *Member) OnGroupManageError(err error) {
 	if errors.Is(err, kerr.FencedInstanceID) {
-		err = m.fenced(err)
+		m.cfg.OnError(m.fenced(err), true)
+		return
 	}
-	m.cfg.OnError(err)
+	for _, e := range finalGroupErrors {
+		if errors.Is(err, e) {
+			m.cfg.OnError(fmt.Errorf("kafka: group %q refuses this member: %w", m.cfg.Group, err), true)
+			return
+		}
+	}
+	_, mismatch := errors.AsType[*TopologyError](err)
+	m.cfg.OnError(err, mismatch)
+}
+
+// finalGroupErrors are refusals that no repetition changes.
+var finalGroupErrors = []error{
+	kerr.GroupAuthorizationFailed, kerr.TopicAuthorizationFailed, kerr.InvalidSessionTimeout, kerr.InvalidGroupID,
+	kerr.InconsistentGroupProtocol, kerr.GroupMaxSizeReached, kerr.UnsupportedVersion,
 }
 
 // Check asks the group whether the member's slot is still its own. The error wraps ErrFenced if another process has it;
@@ -147,14 +162,49 @@ func (m *Member) fenced(err error) error {
 	return fmt.Errorf("kafka: another process has slot %q of group %q: %w: %w", m.cfg.InstanceID, m.cfg.Group, ErrFenced, err)
 }
 
-// leavePatience is how long Leave lets a request under way end by itself.
+// leavePatience is how long Leave lets requests that are under way end by themselves.
 const leavePatience = 500 * time.Millisecond
 
-// Leave ends the membership, after OnRevoked if something is owned. A static member's tasks are kept for its return
-// until the session timeout; Client.RemoveMembers frees them at once.
-func (m *Member) Leave() {
+// Leave ends the membership, so that the group gives the tasks to others at once. OnRevoked is called if something is
+// owned. A slot that another process has taken over is left alone.
+func (m *Member) Leave(ctx context.Context) error {
+	err := m.tellLeaving(ctx)
+	m.Close()
+	return err
+}
+
+// Close ends the membership as a crash would: a static member's tasks are kept for its return until the session timeout.
+func (m *Member) Close() {
 	defer time.AfterFunc(leavePatience, m.conns.Cut).Stop()
 	m.kc.Close()
+}
+
+func (m *Member) tellLeaving(ctx context.Context) error {
+	id, _ := m.kc.GroupMetadata()
+	req := kmsg.NewPtrLeaveGroupRequest()
+	req.Group, req.MemberID = m.cfg.Group, id
+	lm := kmsg.NewLeaveGroupRequestMember()
+	lm.MemberID = id
+	if m.cfg.InstanceID != "" {
+		lm.InstanceID = &m.cfg.InstanceID
+	} else if id == "" {
+		return nil // a dynamic member that the group does not know
+	}
+	req.Members = append(req.Members, lm)
+	resp, err := req.RequestWith(ctx, m.kc)
+	if err != nil {
+		return fmt.Errorf("kafka: leaving group %q: %w", m.cfg.Group, err)
+	}
+	code := resp.ErrorCode
+	for _, rm := range resp.Members {
+		code = max(code, rm.ErrorCode)
+	}
+	switch err := kerr.ErrorForCode(code); err {
+	case nil, kerr.UnknownMemberID, kerr.FencedInstanceID, kerr.GroupIDNotFound:
+		return nil
+	default:
+		return fmt.Errorf("kafka: leaving group %q: %w", m.cfg.Group, err)
+	}
 }
 
 func flat(p map[string][]int32) []TopicPartition {

@@ -95,12 +95,18 @@ func final(err error) bool {
 	if _, ok := errors.AsType[*ChangedTopicError](err); ok {
 		return true
 	}
-	// A sink says so of a record that it can never write.
-	bad, ok := errors.AsType[interface {
+	// Sinks say it themselves: of a record that can never be written, of a store that will not change its mind.
+	if bad, ok := errors.AsType[interface {
 		error
 		BadRecord() bool
+	}](err); ok && bad.BadRecord() {
+		return true
+	}
+	stays, ok := errors.AsType[interface {
+		error
+		Permanent() bool
 	}](err)
-	return ok && bad.BadRecord()
+	return ok && stays.Permanent()
 }
 
 func (w *worker) startFetch(e core.StartFetch) {

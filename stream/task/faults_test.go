@@ -2,6 +2,7 @@ package task
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -13,13 +14,31 @@ import (
 
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// wire is a network that can be cut: then nothing answers any more, as for a process that was killed.
+// wire is a network that can be cut: then nothing answers any more, as for a process that was killed. after, if set, is
+// called with the API key of each request that has just been sent.
 type wire struct {
+	after func(n *wire, key int16)
+
 	mu    sync.Mutex
 	cut   bool
 	conns []net.Conn
+}
+
+type wireConn struct {
+	net.Conn
+	n *wire
+}
+
+func (c wireConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if c.n.after != nil && err == nil && len(p) > 6 {
+		c.n.after(c.n, int16(binary.BigEndian.Uint16(p[4:])))
+	}
+	return n, err
 }
 
 func (n *wire) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -30,10 +49,11 @@ func (n *wire) dial(ctx context.Context, network, address string) (net.Conn, err
 	}
 	var d net.Dialer
 	c, err := d.DialContext(ctx, network, address)
-	if err == nil {
-		n.conns = append(n.conns, c)
+	if err != nil {
+		return nil, err
 	}
-	return c, err
+	n.conns = append(n.conns, c)
+	return wireConn{c, n}, nil
 }
 
 func (n *wire) setCut(cut bool) {
@@ -105,6 +125,100 @@ func TestCrashAtEveryCommit(t *testing.T) {
 		}
 		same(t, rows(t, cfg, name+"-sums"), want)
 	}
+}
+
+// short is a configuration whose transactions time out soon.
+func short(cfg kafka.Config, n *wire) Config {
+	cfg.Dial = n.dial
+	return Config{Kafka: cfg, CommitInterval: 5 * time.Millisecond, PrepareDeadline: 100 * time.Millisecond, TransactionTimeout: 400 * time.Millisecond}
+}
+
+// TestUnknownOutcome loses the answers to requests that end transactions, for longer than a commit may take: the worker
+// can neither assume that the transaction was committed nor that it was not.
+func TestUnknownOutcome(t *testing.T) {
+	_, cfg := cluster(t)
+	file, want := input(600)
+	for nth := 2; nth <= 6; nth += 2 {
+		name := fmt.Sprintf("j%d", nth)
+		ends := 0
+		n := &wire{}
+		n.after = func(n *wire, key int16) {
+			const endTxn = 26
+			if key != endTxn {
+				return
+			}
+			if ends++; ends == nth {
+				n.setCut(true)
+				time.AfterFunc(700*time.Millisecond, func() { n.setCut(false) })
+			}
+		}
+		if err := run(t, t.Context(), sums(t, name, file), short(cfg, n)); err != nil {
+			t.Fatal(err)
+		}
+		if ends <= nth {
+			t.Errorf("only %d transactions ended", ends)
+		}
+		same(t, rows(t, cfg, name+"-sums"), want)
+	}
+}
+
+// TestConnectionsBreakAllTheTime closes all connections after every so many requests.
+func TestConnectionsBreakAllTheTime(t *testing.T) {
+	_, cfg := cluster(t)
+	file, want := input(1500)
+	rng := rand.New(rand.NewPCG(5, 6))
+	var mu sync.Mutex
+	left := 30
+	n := &wire{}
+	n.after = func(n *wire, _ int16) {
+		mu.Lock()
+		defer mu.Unlock()
+		if left--; left == 0 {
+			left = 20 + rng.IntN(80)
+			n.setCut(true)
+			n.setCut(false)
+		}
+	}
+	if err := run(t, t.Context(), sums(t, "j", file), short(cfg, n)); err != nil {
+		t.Fatal(err)
+	}
+	same(t, rows(t, cfg, "j-sums"), want)
+}
+
+// TestGroupForgetsTheWorker lets the group refuse offsets as for a worker that has lost its tasks.
+func TestGroupForgetsTheWorker(t *testing.T) {
+	fake, cfg := cluster(t)
+	file, want := input(1500)
+	refuse := map[int]int16{2: kerr.IllegalGeneration.Code, 4: kerr.UnknownMemberID.Code, 5: kerr.RebalanceInProgress.Code}
+	commits := 0
+	fake.ControlKey(int16(kmsg.TxnOffsetCommit), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		fake.KeepControl()
+		commits++
+		code, ok := refuse[commits]
+		if !ok {
+			return nil, nil, false
+		}
+		req := kreq.(*kmsg.TxnOffsetCommitRequest)
+		resp := req.ResponseKind().(*kmsg.TxnOffsetCommitResponse)
+		for _, rt := range req.Topics {
+			st := kmsg.NewTxnOffsetCommitResponseTopic()
+			st.Topic = rt.Topic
+			for _, rp := range rt.Partitions {
+				sp := kmsg.NewTxnOffsetCommitResponseTopicPartition()
+				sp.Partition, sp.ErrorCode = rp.Partition, code
+				st.Partitions = append(st.Partitions, sp)
+			}
+			resp.Topics = append(resp.Topics, st)
+		}
+		return resp, nil, true
+	})
+	if err := run(t, t.Context(), sums(t, "j", file), Config{Kafka: cfg, CommitInterval: 5 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	if commits < 6 {
+		t.Errorf("only %d commits", commits)
+	}
+	same(t, rows(t, cfg, "j-sums"), want)
 }
 
 func TestStopAndGoOn(t *testing.T) {

@@ -2,7 +2,6 @@ package task
 
 import (
 	"cmp"
-	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -105,9 +104,9 @@ func (w *worker) join() (*kafka.Member, error) {
 				w.await(m.done, time.After(w.cfg.RevokeDeadline))
 			}
 		},
-		OnError: func(err error) {
+		OnError: func(err error, final bool) {
 			w.log.Warn("the group session ended", "err", err)
-			if errors.Is(err, kafka.ErrFenced) {
+			if final {
 				w.box.post(fatal{err})
 			}
 		},

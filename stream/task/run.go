@@ -104,7 +104,7 @@ func (r *runner) work(ctx context.Context) error {
 		}
 	}()
 	group.Wait()
-	if err := first(errs); err != nil || r.cfg.Progress == nil || ctx.Err() != nil {
+	if err := first(errs[:len(r.workers)]); err != nil || r.cfg.Progress == nil || ctx.Err() != nil {
 		stopFollowing()
 	} else {
 		// The last checkpoints are committed: the display ends with them.
@@ -187,7 +187,6 @@ func (r *runner) follow(ctx context.Context) error {
 
 // follower reads all partitions of a checkpoint topic.
 type follower struct {
-	topic   string
 	fetcher *kafka.Fetcher
 	batch   kafka.Batch
 	taken   bool
@@ -198,7 +197,7 @@ func newFollower(c *kafka.Client, plan *stream.Plan, topicIDs map[string]string)
 	if err != nil {
 		return nil, err
 	}
-	f := &follower{topic: plan.CheckpointTopic, fetcher: fetcher}
+	f := &follower{fetcher: fetcher}
 	for _, t := range plan.Topics {
 		if t.Name == plan.CheckpointTopic {
 			for p := range t.Partitions {

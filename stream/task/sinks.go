@@ -19,8 +19,9 @@ const (
 	// on will hardly pass soon.
 	commitTries = 3
 	commitPause = time.Second
-	// sinkRestoreDeadline bounds a Restore, which may have to publish.
+	// sinkRestoreDeadline bounds a Restore, which may have to publish; restoreTries how often it is tried.
 	sinkRestoreDeadline = 2 * time.Minute
+	restoreTries        = 5
 )
 
 // sinkWriters are the open writers of a worker. The loop owns the set; each writer has a goroutine that alone calls it,
@@ -79,14 +80,15 @@ func newSinkWriter(l *life, id core.SinkID) *sinkWriter {
 	return sw
 }
 
-// restore opens the writer and lets it continue from a token, again and again while its store is away.
+// restore opens the writer and lets it continue from a token, a few times if its store is away.
 func (sw *sinkWriter) restore(ctx context.Context, w *worker, sink stream.Sink, token []byte) {
-	for pause := restorePause; ; pause = min(2*pause, maxRestorePause) {
+	pause := restorePause
+	for try := 1; ; try++ {
 		err := sw.tryRestore(ctx, w, sink, token)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if !temporary(err) {
+		if final(err) || try == restoreTries {
 			w.box.post(fatal{fmt.Errorf("sink %q of task %s: %w", sw.id.Sink, sw.id.Task.Name(), err)})
 			<-ctx.Done()
 			return
@@ -95,6 +97,7 @@ func (sw *sinkWriter) restore(ctx context.Context, w *worker, sink stream.Sink, 
 		if !sleep(ctx, pause) {
 			return
 		}
+		pause = min(2*pause, maxRestorePause)
 	}
 }
 
@@ -113,17 +116,6 @@ func (sw *sinkWriter) tryRestore(ctx context.Context, w *worker, sink stream.Sin
 	}
 	sw.writer = writer
 	return nil
-}
-
-// temporary reports whether a sink's error may pass: it says so itself, or a deadline ended the call.
-func temporary(err error) bool {
-	if t, ok := errors.AsType[interface {
-		error
-		Temporary() bool
-	}](err); ok {
-		return t.Temporary()
-	}
-	return errors.Is(err, context.DeadlineExceeded)
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -363,6 +355,9 @@ func (sw *sinkWriter) commit(ctx context.Context, token []byte) error {
 		}
 		if err = sw.writer.Commit(ctx, token); err == nil || ctx.Err() != nil {
 			return nil // a life that ends restores the token again
+		}
+		if final(err) {
+			break
 		}
 	}
 	return fmt.Errorf("sink %q of task %s: its rows are safe and will be published at the next start: %w",

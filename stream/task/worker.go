@@ -35,6 +35,7 @@ type worker struct {
 	life       *life
 	endLife    atomic.Pointer[context.CancelFunc] // the current life's, for others than the loop
 	started    time.Time
+	tickAtMs   int64          // when core gets its next Tick at the latest
 	background sync.WaitGroup // drops under way
 
 	inputs   map[kafka.TopicPartition]inputOf
@@ -47,6 +48,9 @@ type worker struct {
 	err      error
 	closed   chan struct{} // closed when the loop has ended: callbacks wait no more
 }
+
+// stopping says that the context was cancelled.
+type stopping struct{}
 
 // inputOf says which input of which task a partition is.
 type inputOf struct {
@@ -92,14 +96,33 @@ func (w *worker) loop(ctx context.Context) error {
 		w.shutDown(cancel)
 		return err
 	}
-	stop := ctx.Done()
+	// A stop comes through the mailbox like everything else, and its deadline also ends what the loop may wait in.
+	defer context.AfterFunc(ctx, func() { w.box.post(stopping{}) })()
+	deadline := time.AfterFunc(time.Hour, func() {
+		w.box.post(fatal{errStopDeadline})
+		w.interrupt()
+	})
+	deadline.Stop()
+	defer deadline.Stop()
+	defer context.AfterFunc(ctx, func() { deadline.Reset(w.cfg.StopDeadline) })()
+	w.work()
+	w.shutDown(cancel)
+	return w.err
+}
+
+// work handles messages first, then records, and lets time pass between them.
+func (w *worker) work() {
 	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for !w.done {
+		if w.nowMs() >= w.tickAtMs {
+			w.tick()
+			continue
+		}
 		if w.takeMessage() || w.takeRecords() {
 			continue
 		}
-		w.schedule(tick)
+		tick.Reset(time.Duration(w.nextTickMs()-w.nowMs()) * time.Millisecond)
 		var ready <-chan struct{}
 		if w.core.WantsRecords() {
 			ready = w.fetcher.Ready()
@@ -108,20 +131,9 @@ func (w *worker) loop(ctx context.Context) error {
 		case <-w.box.signal:
 		case <-ready:
 		case <-tick.C:
-			w.sinks.poll()
-			w.step(core.Tick{})
-		case <-stop:
-			stop = nil
-			deadline := time.AfterFunc(w.cfg.StopDeadline, func() {
-				w.box.post(fatal{errStopDeadline})
-				w.interrupt()
-			})
-			defer deadline.Stop()
-			w.step(core.Stopping{})
+			w.tick()
 		}
 	}
-	w.shutDown(cancel)
-	return w.err
 }
 
 // begin joins the group first and takes the transactional id then: whoever held the slot before is fenced in the group
@@ -173,17 +185,13 @@ func (w *worker) shutDown(cancel context.CancelFunc) {
 const leaveDeadline = 5 * time.Second
 
 // leave takes the worker out of the group, so that the rest of the job, or the next start with another number of
-// processes, need not wait for its session to expire: a static member does not leave by itself. The slot of a worker that
-// was fenced is another's.
+// processes, need not wait for its session to expire: a static member does not leave by itself.
 func (w *worker) leave() {
 	ctx, cancel := withDeadline(context.Background(), leaveDeadline, "leaving the group")
 	defer cancel()
-	if !errors.Is(w.err, ErrFenced) {
-		if err := w.run.client.RemoveMembers(ctx, w.plan.Job, w.slot); err != nil {
-			w.log.Info("could not leave the group, the session will expire", "err", err)
-		}
+	if err := w.member.Leave(ctx); err != nil {
+		w.log.Info("could not leave the group, the session will expire", "err", err)
 	}
-	w.member.Leave()
 }
 
 // live makes l the current life.
@@ -206,15 +214,20 @@ func (w *worker) afterInterrupt() {
 // errInterrupted is the reason of a drop whose cause was a deadline of the group.
 var errInterrupted = errors.New("task: the group's deadline passed")
 
-// maxTick is how long core may go without a Tick.
-const maxTick = 100 * time.Millisecond
+// maxTickMs is how long core may go without a Tick.
+const maxTickMs = 100
 
-func (w *worker) schedule(tick *time.Timer) {
-	d := maxTick
+func (w *worker) tick() {
+	w.tickAtMs = w.nowMs() + maxTickMs
+	w.sinks.poll()
+	w.step(core.Tick{})
+}
+
+func (w *worker) nextTickMs() int64 {
 	if at, ok := w.core.NextTickMs(); ok {
-		d = max(0, min(d, time.Duration(at-w.nowMs())*time.Millisecond))
+		return min(at, w.tickAtMs)
 	}
-	tick.Reset(d)
+	return w.tickAtMs
 }
 
 func (w *worker) nowMs() int64 { return time.Since(w.started).Milliseconds() }
@@ -264,6 +277,8 @@ func (w *worker) takeMessage() bool {
 		}
 		w.life.start(m.p)
 		w.step(core.Dropped{Epoch: m.epoch})
+	case stopping:
+		w.step(core.Stopping{})
 	case fatal:
 		w.fail(m.err)
 	case assigned:

@@ -1,0 +1,180 @@
+package task
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/strandline-io/strandline/stream/kafka"
+	"github.com/strandline-io/strandline/stream/task/core"
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// admin is a client for what only tests do.
+func admin(t *testing.T, cfg kafka.Config) *kadm.Client {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	return kadm.NewClient(cl)
+}
+
+// records reads the job records that were committed.
+func records(t *testing.T, cfg kafka.Config, topic string) (all []*core.JobRecord) {
+	t.Helper()
+	c, err := kafka.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	_, err = c.ReadAll(t.Context(), kafka.TopicPartition{Topic: topic}, kafka.Uncommitted, func(r kafka.Record) error {
+		if string(r.Key) == core.JobRecordKey {
+			record, err := core.DecodeJobRecord(r.Value)
+			all = append(all, record)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func TestManyFirstStartsWriteOneRecord(t *testing.T) {
+	_, cfg := cluster(t)
+	file, _ := input(100)
+	plan := sums(t, "j", file)
+	var group sync.WaitGroup
+	got := make([]*core.JobRecord, 6)
+	for i := range got {
+		group.Add(1)
+		go func() {
+			defer group.Done()
+			c, err := kafka.Open(t.Context(), cfg)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			s := &starter{c: c, plan: plan, cfg: Config{Kafka: cfg}.withDefaults(plan)}
+			if _, got[i], err = s.start(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
+	}
+	group.Wait()
+	all := records(t, cfg, "j-checkpoint")
+	if len(all) != 1 {
+		t.Fatalf("%d job records", len(all))
+	}
+	for i, r := range got {
+		if r == nil || r.Run != all[0].Run {
+			t.Errorf("starter %d has run %+v, the record says %d", i, r, all[0].Run)
+		}
+	}
+}
+
+// began runs a job to its end.
+func began(t *testing.T, cfg kafka.Config) {
+	t.Helper()
+	file, _ := input(100)
+	if err := run(t, t.Context(), sums(t, "j", file), Config{Kafka: cfg}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func again(t *testing.T, cfg kafka.Config) error {
+	t.Helper()
+	file, _ := input(100)
+	return run(t, t.Context(), sums(t, "j", file), Config{Kafka: cfg})
+}
+
+func TestTopicsThatAreNotTheJobsAreRefused(t *testing.T) {
+	f := func(change func(ctx context.Context, a *kadm.Client) error, is func(error) bool) {
+		t.Helper()
+		_, cfg := cluster(t)
+		began(t, cfg)
+		if err := change(t.Context(), admin(t, cfg)); err != nil {
+			t.Fatal(err)
+		}
+		if err := again(t, cfg); !is(err) {
+			t.Errorf("got %v", err)
+		}
+	}
+	deleteTopic := func(name string) func(context.Context, *kadm.Client) error {
+		return func(ctx context.Context, a *kadm.Client) error {
+			_, err := a.DeleteTopic(ctx, name)
+			return err
+		}
+	}
+	f(deleteTopic("j-by-key"), func(err error) bool {
+		e, ok := errors.AsType[*MissingTopicError](err)
+		return ok && e.Began && e.Topic == "j-by-key"
+	})
+	f(func(ctx context.Context, a *kadm.Client) error {
+		if _, err := a.DeleteTopic(ctx, "j-events"); err != nil {
+			return err
+		}
+		_, err := a.CreateTopic(ctx, 3, -1, nil, "j-events")
+		return err
+	}, func(err error) bool {
+		e, ok := errors.AsType[*ChangedTopicError](err)
+		return ok && e.What == "id" && e.Topic == "j-events"
+	})
+	f(func(ctx context.Context, a *kadm.Client) error {
+		_, err := a.CreatePartitions(ctx, 1, "j-sums")
+		return err
+	}, func(err error) bool {
+		e, ok := errors.AsType[*ChangedTopicError](err)
+		return ok && e.What == "partition count" && e.Began == "2" && e.Now == "3"
+	})
+	f(deleteTopic("j-checkpoint"), func(err error) bool {
+		_, ok := errors.AsType[*OrphanOffsetsError](err)
+		return ok
+	})
+}
+
+func TestAnotherTopologyIsRefused(t *testing.T) {
+	_, cfg := cluster(t)
+	began(t, cfg)
+	file, _ := input(100)
+	err := run(t, t.Context(), sums(t, "j", file, newShelf(t)), Config{Kafka: cfg})
+	if _, ok := errors.AsType[*DifferentPlanError](err); !ok {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOutputThatDoesNotFitIsRefused(t *testing.T) {
+	_, cfg := cluster(t)
+	if _, err := admin(t, cfg).CreateTopic(t.Context(), 7, -1, nil, "j-sums"); err != nil {
+		t.Fatal(err)
+	}
+	err := again(t, cfg)
+	if e, ok := errors.AsType[*kafka.DifferentTopicError](err); !ok || e.Topic != "j-sums" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestEvictEndsWhatTheDeadLeft(t *testing.T) {
+	_, cfg := cluster(t)
+	file, want := input(600)
+	c := Config{Kafka: cfg, Workers: 2}
+	crash(t, sums(t, "j", file), c, func(p Progress) bool { return p.Commits >= 3 })
+	plan := sums(t, "j", file)
+	if err := Evict(t.Context(), plan, cfg); err != nil {
+		t.Fatal(err)
+	}
+	groups, err := admin(t, cfg).DescribeGroups(t.Context(), "j")
+	if err != nil || len(groups["j"].Members) != 0 {
+		t.Errorf("members are left: %+v, %v", groups["j"].Members, err)
+	}
+	if err := run(t, t.Context(), plan, Config{Kafka: cfg}); err != nil {
+		t.Fatal(err)
+	}
+	same(t, rows(t, cfg, "j-sums"), want)
+}

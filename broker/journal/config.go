@@ -10,7 +10,8 @@ import (
 	"github.com/strandline-io/strandline/internal/vfs"
 )
 
-// FileConfig says where a file journal lies and how it behaves. Zero fields have the defaults named.
+// FileConfig says where a file journal lies and how it behaves. Zero fields have the defaults named. A journal keeps
+// one file open for each segment that is not freed.
 type FileConfig struct {
 	// FS and Dir name the folder, which the journal owns alone. Both are mandatory.
 	FS  vfs.FS
@@ -30,7 +31,7 @@ type FileConfig struct {
 	// ZeroFillBytesPerTick is the write rate per TickInterval up to which segments are zero-filled in the
 	// background, so that later syncs need no change of file metadata; negative: never. Default 4 MiB.
 	ZeroFillBytesPerTick int64
-	// TickInterval paces zero-filling, late syncs and new attempts to get space. Default 100 ms.
+	// TickInterval paces zero-filling, late syncs and new attempts to get space, 1 ms to 1 h. Default 100 ms.
 	TickInterval time.Duration
 	// Rand gives the journal's secret when it is new. Default crypto/rand.
 	Rand io.Reader
@@ -77,6 +78,7 @@ func (c FileConfig) withDefaults() (FileConfig, error) {
 	check("SegmentBytes", c.SegmentBytes, minSegmentBytes, maxSegmentBytes)
 	check("MaxUnitBytes", c.MaxUnitBytes, 1, maxUnitBytes)
 	check("MaxExtents", int64(c.MaxExtents), 1, maxExtents)
+	check("TickInterval in ms", c.TickInterval.Milliseconds(), 1, time.Hour.Milliseconds())
 	check("SyncBytes", c.SyncBytes, 1, maxSegmentBytes)
 	if c.Durability > DurabilityWrite {
 		errs = append(errs, fmt.Errorf("journal: unknown Durability %d", c.Durability))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"io/fs"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -238,4 +239,11 @@ func TestContractLock(t *testing.T) {
 		must(t, other.Close())
 		list(t, disk, ".", "LOCK", "LOCK2")
 	})
+}
+
+func TestOSMakesItsRoot(t *testing.T) {
+	disk := OS(filepath.Join(t.TempDir(), "not", "yet"))
+	must(t, disk.MkdirAll("a"))
+	must(t, disk.SyncDir("."))
+	list(t, disk, ".", "a")
 }

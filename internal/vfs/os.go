@@ -22,12 +22,28 @@ func (o osFS) path(op, name string) (string, error) {
 	return filepath.Join(o.root, filepath.FromSlash(name)), nil
 }
 
+// MkdirAll makes the root too if it is missing, and that durably, since SyncDir cannot reach the folders above it.
 func (o osFS) MkdirAll(dir string) error {
 	path, err := o.path("mkdir", dir)
 	if err != nil {
 		return err
 	}
-	return noSpace(os.MkdirAll(path, 0o755))
+	var above []string
+	for missing := filepath.Clean(o.root); ; missing = filepath.Dir(missing) {
+		if _, err := os.Stat(missing); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		above = append(above, filepath.Dir(missing))
+	}
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return noSpace(err)
+	}
+	for _, parent := range above {
+		if err := syncDir(parent); err != nil {
+			return noSpace(err)
+		}
+	}
+	return nil
 }
 
 func (o osFS) Create(name string) (File, error) {

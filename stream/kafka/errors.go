@@ -83,6 +83,21 @@ func isFencing(err error) bool {
 	return errors.Is(err, kerr.ProducerFenced) || errors.Is(err, kerr.InvalidProducerEpoch)
 }
 
+// Refused reports whether a broker refuses a request for a reason that repeating it will not change: a record that it
+// does not take, a permission that is missing.
+func Refused(err error) bool {
+	for _, e := range []error{
+		kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.InvalidRecord, kerr.InvalidTimestamp, kerr.InvalidTopicException,
+		kerr.TopicAuthorizationFailed, kerr.GroupAuthorizationFailed, kerr.ClusterAuthorizationFailed,
+		kerr.TransactionalIDAuthorizationFailed, kerr.SaslAuthenticationFailed, kerr.UnsupportedVersion, kerr.PolicyViolation,
+	} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
 // codeError turns a wire code into an error that says which request it answered.
 func codeError(what string, code int16, message *string) error {
 	err := kerr.ErrorForCode(code)

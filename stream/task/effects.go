@@ -80,7 +80,7 @@ func (w *worker) fencedError(err error) error {
 
 // final reports whether an error stays however often the work is repeated.
 func final(err error) bool {
-	if errors.Is(err, kafka.ErrFenced) {
+	if errors.Is(err, kafka.ErrFenced) || kafka.Refused(err) {
 		return true
 	}
 	if _, ok := errors.AsType[*kafka.TransactionTimeoutError](err); ok {
@@ -199,8 +199,12 @@ func (w *worker) commit(e core.Commit) {
 		ctx, cancel := withDeadline(ctx, w.cfg.TransactionTimeout, "the commit of a transaction")
 		defer cancel()
 		if err := w.putOffsets(ctx, l, e); err != nil {
-			if l.producer.Fenced(err) {
+			if l.ctx.Err() == nil && l.producer.Fenced(err) {
 				w.box.post(fatal{w.fencedError(err)})
+				return
+			}
+			if l.ctx.Err() == nil && final(err) {
+				w.box.post(fatal{err})
 				return
 			}
 			w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Aborted, Err: err})

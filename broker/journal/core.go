@@ -270,7 +270,7 @@ func (c *Core) Handle(in Input, out *Output) {
 	case inReleased:
 		c.released(in.segment)
 	case inTick:
-		c.tick(out)
+		c.tick()
 	case inSnapshot:
 		c.snapshotSeq = max(c.snapshotSeq, in.seq)
 	}

@@ -309,7 +309,7 @@ func (c *Core) zeroed(a *Action, in Input) {
 
 // tick is what time does: it measures the rate of writing, tries again what failed for space, and lets
 // DurabilityWrite sync late.
-func (c *Core) tick(out *Output) {
+func (c *Core) tick() {
 	c.ticks++
 	low := c.cfg.zeroPerTick > 0 && c.appendedBytes <= c.cfg.zeroPerTick && c.ticks > ticksBeforeZero
 	c.appendedBytes = 0

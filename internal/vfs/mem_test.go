@@ -173,7 +173,7 @@ func TestPowerLossIsAFunctionOfTheSeed(t *testing.T) {
 		return all
 	}
 	for seed := range uint64(20) {
-		if run(seed) != run(seed) {
+		if first, second := run(seed), run(seed); first != second {
 			t.Fatalf("seed %d gave two outcomes", seed)
 		}
 	}

@@ -173,34 +173,3 @@ func noSpace(err error) error {
 	}
 	return fmt.Errorf("%w: %w", ErrNoSpace, err)
 }
-
-// writeEach is the vectored write of platforms without one.
-func writeEach(f *os.File, bufs [][]byte, off int64) error {
-	for _, b := range bufs {
-		n, err := f.WriteAt(b, off)
-		if err != nil {
-			return err
-		}
-		off += int64(n)
-	}
-	return nil
-}
-
-// zeroChunk is what fillZeros writes at once.
-var zeroChunk [1 << 20]byte
-
-// fillZeros writes zeros from the end of f up to end, which reserves the space where nothing else can.
-func fillZeros(f *os.File, end int64) error {
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	for off := info.Size(); off < end; {
-		n, err := f.WriteAt(zeroChunk[:min(int64(len(zeroChunk)), end-off)], off)
-		if err != nil {
-			return err
-		}
-		off += int64(n)
-	}
-	return nil
-}

@@ -232,6 +232,7 @@ func TestPanicsBecomeErrors(t *testing.T) {
 	j := NewJob("job")
 	Map(FromTopic(j, "in", topicSource("in", 1, false)), func(r Record[string, string]) (Record[string, string], error) {
 		var m map[string]int
+		//lint:ignore SA5000 the panic is the point
 		m[r.Key] = 1
 		return r, nil
 	})

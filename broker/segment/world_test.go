@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"testing"
 
@@ -131,8 +130,6 @@ func (m *maker) batch(base int64) modelBatch {
 	}
 	return out
 }
-
-func (b *modelBatch) maxTime() int64 { return slices.Max(b.times) }
 
 // modelRead is what Read promises, for a caller with enough room.
 func modelRead(batches []modelBatch, from, upTo int64, maxBytes int, atLeastOne bool) []byte {

@@ -25,12 +25,11 @@ type Process struct {
 	Name string
 	cmd  *exec.Cmd
 
-	mu     sync.Mutex
-	out    bytes.Buffer // newest output, standard output and error together
-	done   chan struct{}
-	exit   error
-	lines  chan string
-	closed bool
+	mu    sync.Mutex
+	out   bytes.Buffer // newest output, standard output and error together
+	done  chan struct{}
+	exit  error
+	lines chan string
 }
 
 // outputKept bounds the output that is kept for a failure's message.

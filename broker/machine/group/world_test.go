@@ -11,18 +11,18 @@ import (
 // world is a machine around Groups, as thin as can be: it applies records at once, keeps them as a journal, and lets
 // a second Groups follow by replay.
 type world struct {
-	t       *testing.T
-	cfg     Config
-	gs      *Groups
-	shadow  *Groups
-	wallMs  int64
-	ms      int64
-	op      uint64
-	ids     int
-	client  string
-	topics  map[string]int32
-	log     func(kind uint8, payload []byte)
-	reply   func(op uint64, resp kmsg.Response)
+	t      *testing.T
+	cfg    Config
+	gs     *Groups
+	shadow *Groups
+	wallMs int64
+	ms     int64
+	op     uint64
+	ids    int
+	client string
+	topics map[string]int32
+	log    func(kind uint8, payload []byte)
+	reply  func(op uint64, resp kmsg.Response)
 }
 
 func newWorld(t *testing.T, cfg Config) *world {

@@ -17,7 +17,7 @@ func (w *Worker) onRevoking(e Revoking) {
 		}
 	}
 	if len(w.revoking) == 0 {
-		w.push(Released{e.Tasks})
+		w.push(Released(e))
 	}
 }
 

@@ -46,7 +46,7 @@ func (s *screen) progress(p task.Progress) {
 		watermark = "the end"
 	}
 	fmt.Fprintf(s.out, "\r\033[K%6d rows · watermark %s · %5d windows closed · %d commits",
-		p.Stage("by-origin").Counters.Records, watermark, p.Stage("by-origin").Counters.Emitted, p.Commits)
+		p.Stage("by-origin").Counters.Records, watermark, p.Stage("by-origin").SinkRows, p.Commits)
 	s.shown = true
 }
 

@@ -9,6 +9,7 @@ package kafka
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -27,12 +28,14 @@ type Config struct {
 	ClientID string
 	// Dial opens connections; nil means the net package. Tests and simulations give an in-memory network.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// TLS, if set, encrypts every connection. An empty ServerName is each address's host.
+	TLS *tls.Config
 	// DialTimeout bounds one connection attempt. Default 10 s.
 	DialTimeout time.Duration
 	// Logger gets what franz-go says at warning level and above. Nil is silent.
 	Logger *slog.Logger
-	// Options are further options of franz-go, for TLS and SASL. They are applied first, so that they cannot change
-	// what exactly-once needs.
+	// Options are further options of franz-go, for SASL. They are applied first, so that they cannot change what
+	// exactly-once needs.
 	Options []kgo.Opt
 }
 
@@ -102,13 +105,40 @@ func (c Config) options() []kgo.Opt {
 		kgo.MetadataMinAge(metadataMinAge),
 		kgo.DisableClientMetrics(),
 	)
-	if c.Dial != nil {
-		opts = append(opts, kgo.Dialer(c.Dial))
+	if c.Dial != nil || c.TLS != nil {
+		opts = append(opts, kgo.Dialer(c.dialer()))
 	}
 	if c.Logger != nil {
 		opts = append(opts, kgo.WithLogger(slogger{c.Logger}))
 	}
 	return opts
+}
+
+// dialer is how connections are opened: plain or with TLS over whatever Dial gives.
+func (c Config) dialer() func(ctx context.Context, network, address string) (net.Conn, error) {
+	dial := c.Dial
+	if dial == nil {
+		dial = new(net.Dialer).DialContext
+	}
+	if c.TLS == nil {
+		return dial
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		tlsConfig := c.TLS.Clone()
+		if host, _, err := net.SplitHostPort(address); err == nil && tlsConfig.ServerName == "" {
+			tlsConfig.ServerName = host
+		}
+		secure := tls.Client(conn, tlsConfig)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			conn.Close()
+			return nil, fmt.Errorf("TLS with %s: %w", address, err)
+		}
+		return secure, nil
+	}
 }
 
 // versionsFor caps the requests that depend on the transaction version, because franz-go chooses the version of a raw

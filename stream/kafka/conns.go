@@ -24,13 +24,7 @@ type conn struct {
 
 var errCut = errors.New("kafka: the client is being closed")
 
-func newConns(cfg Config) *conns {
-	dial := cfg.Dial
-	if dial == nil {
-		dial = new(net.Dialer).DialContext
-	}
-	return &conns{dial: dial, open: make(map[*conn]struct{})}
-}
+func newConns(cfg Config) *conns { return &conns{dial: cfg.dialer(), open: make(map[*conn]struct{})} }
 
 func (cs *conns) Dial(ctx context.Context, network, address string) (net.Conn, error) {
 	nc, err := cs.dial(ctx, network, address)

@@ -74,7 +74,7 @@ func (c *Client) Join(cfg MemberConfig) (*Member, error) {
 	slices.Sort(topics)
 	kcfg := c.cfg
 	m := &Member{cfg: cfg, conns: newConns(kcfg)}
-	kcfg.Dial = m.conns.Dial
+	kcfg.Dial, kcfg.TLS = m.conns.Dial, nil
 	opts := append(kcfg.options(),
 		kgo.ConsumerGroup(cfg.Group),
 		kgo.ConsumeTopics(slices.Compact(topics)...),

@@ -48,6 +48,10 @@ type Config struct {
 	// record. Default 60 s.
 	StartDeadline time.Duration
 
+	// TrimInterval is how often records of intermediate streams that their reader has committed are deleted. Default 30 s,
+	// negative never.
+	TrimInterval time.Duration
+
 	// MaxStoreBytes bounds each task's part of each store. Default state.DefaultMaxBytes.
 	MaxStoreBytes int64
 	// NewStore makes the committed part of a store. Default: in memory.
@@ -74,6 +78,7 @@ const (
 	DefaultStopDeadline       = 30 * time.Second
 	DefaultStartDeadline      = 60 * time.Second
 	DefaultProgressInterval   = 200 * time.Millisecond
+	DefaultTrimInterval       = 30 * time.Second
 
 	// timeoutSlack is what a default transaction timeout leaves for EndTxn itself.
 	timeoutSlack = 2 * time.Second
@@ -100,6 +105,7 @@ func (c Config) withDefaults(plan *stream.Plan) Config {
 	orDuration(&c.StopDeadline, DefaultStopDeadline)
 	orDuration(&c.StartDeadline, DefaultStartDeadline)
 	orDuration(&c.ProgressInterval, DefaultProgressInterval)
+	orDuration(&c.TrimInterval, DefaultTrimInterval)
 	if c.Workers == 0 {
 		c.Workers = 1
 	}

@@ -187,6 +187,7 @@ func partitionEnds(ends map[kafka.TopicPartition]int64) []core.PartitionEnd {
 // commit is steps 3 and 4 of the commit protocol.
 func (w *worker) commit(e core.Commit) {
 	l := w.life
+	w.offsets = e.Offsets
 	if err := w.checkRoom(e.Changelog); err != nil {
 		w.fail(err)
 		return

@@ -88,6 +88,7 @@ func crash(t *testing.T, plan *stream.Plan, cfg Config, now func(Progress) bool)
 }
 
 func TestRerunChangesNothing(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, want := input(500)
 	for range 2 {
@@ -99,6 +100,7 @@ func TestRerunChangesNothing(t *testing.T) {
 }
 
 func TestOtherInputIsRefused(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, want := input(200)
 	if err := run(t, t.Context(), sums(t, "j", file), Config{Kafka: cfg}); err != nil {
@@ -114,6 +116,7 @@ func TestOtherInputIsRefused(t *testing.T) {
 }
 
 func TestCrashAtEveryCommit(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, want := input(600)
 	for commits := int64(1); commits <= 12; commits += 3 {
@@ -136,6 +139,7 @@ func short(cfg kafka.Config, n *wire) Config {
 // TestUnknownOutcome loses the answers to requests that end transactions, for longer than a commit may take: the worker
 // can neither assume that the transaction was committed nor that it was not.
 func TestUnknownOutcome(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, want := input(600)
 	for nth := 2; nth <= 6; nth += 2 {
@@ -164,6 +168,7 @@ func TestUnknownOutcome(t *testing.T) {
 
 // TestConnectionsBreakAllTheTime closes all connections after every so many requests.
 func TestConnectionsBreakAllTheTime(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, want := input(1500)
 	rng := rand.New(rand.NewPCG(5, 6))
@@ -187,6 +192,7 @@ func TestConnectionsBreakAllTheTime(t *testing.T) {
 
 // TestGroupForgetsTheWorker lets the group refuse offsets as for a worker that has lost its tasks.
 func TestGroupForgetsTheWorker(t *testing.T) {
+	t.Parallel()
 	fake, cfg := cluster(t)
 	file, want := input(1500)
 	refuse := map[int]int16{2: kerr.IllegalGeneration.Code, 4: kerr.UnknownMemberID.Code, 5: kerr.RebalanceInProgress.Code}
@@ -222,6 +228,7 @@ func TestGroupForgetsTheWorker(t *testing.T) {
 }
 
 func TestStopAndGoOn(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, want := input(2000)
 	for commits := int64(2); ; commits += 4 {
@@ -247,6 +254,7 @@ func TestStopAndGoOn(t *testing.T) {
 }
 
 func TestWorkersShareAJob(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, want := input(3000)
 	var group sync.WaitGroup
@@ -264,6 +272,7 @@ func TestWorkersShareAJob(t *testing.T) {
 }
 
 func TestReplicasComeAndGo(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, want := input(20_000)
 	rng := rand.New(rand.NewPCG(3, 4))
@@ -305,6 +314,7 @@ func TestReplicasComeAndGo(t *testing.T) {
 }
 
 func TestSecondProcessOfAReplicaFencesTheFirst(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, want := input(20_000)
 	began := make(chan struct{})
@@ -327,6 +337,7 @@ func TestSecondProcessOfAReplicaFencesTheFirst(t *testing.T) {
 }
 
 func TestMissingSourceTopic(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	j := stream.NewJob("j")
 	s := stream.FromTopic(j, "in", stream.TopicSource[string, []byte]{
@@ -346,6 +357,7 @@ func TestMissingSourceTopic(t *testing.T) {
 }
 
 func TestConfigSaysAllThatIsWrong(t *testing.T) {
+	t.Parallel()
 	file, _ := input(1)
 	err := Run(t.Context(), sums(t, "j", file), Config{
 		Workers: -1, Replica: -1, TransactionTimeout: time.Second, RevokeDeadline: time.Minute, RebalanceTimeout: time.Second,

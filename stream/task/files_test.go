@@ -37,6 +37,7 @@ func fileOf(t *testing.T, data string) (fstest.MapFS, stream.Split) {
 }
 
 func TestLines(t *testing.T) {
+	t.Parallel()
 	f := func(data, want string) {
 		t.Helper()
 		fsys, split := fileOf(t, data)
@@ -72,6 +73,7 @@ func TestLines(t *testing.T) {
 }
 
 func TestSplitGoesOnAnywhere(t *testing.T) {
+	t.Parallel()
 	rng := rand.New(rand.NewPCG(8, 9))
 	var data bytes.Buffer
 	for data.Len() < 3<<20 {
@@ -99,6 +101,7 @@ func TestSplitGoesOnAnywhere(t *testing.T) {
 }
 
 func TestChangedFileIsRefused(t *testing.T) {
+	t.Parallel()
 	_, split := fileOf(t, "one\ntwo\n")
 	var changed *ChangedFileError
 	for _, data := range []string{"one\ntwo\nthree\n", "one\nTWO\n", ""} {

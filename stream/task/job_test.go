@@ -159,6 +159,7 @@ func run(t *testing.T, ctx context.Context, plan *stream.Plan, cfg Config) error
 }
 
 func TestJobEndsByItself(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, want := input(3000)
 	var last Progress
@@ -169,5 +170,39 @@ func TestJobEndsByItself(t *testing.T) {
 	same(t, rows(t, cfg, "j-sums"), want)
 	if !last.Finished || last.Stage("load").Counters.Records != 3000 || last.Stage("by-key").Counters.Emitted != int64(len(want)) {
 		t.Errorf("progress %+v", last)
+	}
+}
+
+func TestIntermediateStreamsAreTrimmed(t *testing.T) {
+	t.Parallel()
+	_, cfg := cluster(t)
+	file, want := input(3000)
+	err := run(t, t.Context(), sums(t, "j", file), Config{Kafka: cfg, CommitInterval: 2 * time.Millisecond, TrimInterval: time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, rows(t, cfg, "j-sums"), want)
+	c, err := kafka.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var tps []kafka.TopicPartition
+	for p := range int32(4) {
+		tps = append(tps, kafka.TopicPartition{Topic: "j-by-key", Partition: p})
+	}
+	starts, err := c.StartOffsets(t.Context(), tps)
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved := int64(0)
+	for _, s := range starts {
+		moved += s
+	}
+	if moved == 0 {
+		t.Error("nothing was deleted")
+	}
+	if err := run(t, t.Context(), sums(t, "j", file), Config{Kafka: cfg}); err != nil {
+		t.Fatal(err)
 	}
 }

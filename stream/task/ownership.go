@@ -92,6 +92,7 @@ func (w *worker) join() (*kafka.Member, error) {
 		OnAssigned: func(m kafka.Membership, owned []kafka.TopicPartition) {
 			done := make(chan struct{})
 			w.box.post(assigned{m, owned, done})
+			w.joinOnce.Do(func() { close(w.joined) })
 			w.await(done, nil)
 		},
 		OnRevoked: func([]kafka.TopicPartition) { w.revoked() },
@@ -108,6 +109,7 @@ func (w *worker) join() (*kafka.Member, error) {
 			w.log.Warn("the group session ended", "err", err)
 			if final {
 				w.box.post(fatal{err})
+				w.joinOnce.Do(func() { close(w.joined) })
 			}
 		},
 	})

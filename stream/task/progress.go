@@ -34,6 +34,8 @@ type StageProgress struct {
 	// none. Tasks that have ended hold nothing back.
 	WatermarkMs int64
 	Counters    core.Counters
+	// SinkRows counts the rows given to sinks.
+	SinkRows int64
 }
 
 // Stage returns the progress of one stage.
@@ -124,6 +126,9 @@ func (d *display) progress() Progress {
 				continue
 			}
 			add(&s.Counters, c.Counters)
+			for _, sink := range c.Sinks {
+				s.SinkRows += sink.Rows
+			}
 			if c.Ended {
 				s.Ended++
 				continue

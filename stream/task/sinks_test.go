@@ -140,6 +140,7 @@ func (w *shelfWriter) Pending() bool          { return false }
 func (w *shelfWriter) Close() error           { return nil }
 
 func TestSinkGetsEveryRowOnce(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, want := input(1500)
 	s := newShelf(t)
@@ -152,6 +153,7 @@ func TestSinkGetsEveryRowOnce(t *testing.T) {
 }
 
 func TestSinkFailsNowAndThen(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, want := input(1500)
 	for _, call := range []string{"write", "prepare", "restore"} {
@@ -179,6 +181,7 @@ func (permanent) Permanent() bool { return true }
 
 // TestCommittedTokenIsPublishedAtTheNextStart: a sink that cannot publish stops the job, and nothing is lost.
 func TestCommittedTokenIsPublishedAtTheNextStart(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, want := input(1500)
 	s := newShelf(t)
@@ -206,6 +209,7 @@ type bad struct{ error }
 func (bad) BadRecord() bool { return true }
 
 func TestRecordThatASinkCannotWriteStopsTheJob(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, _ := input(600)
 	s := newShelf(t)

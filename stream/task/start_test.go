@@ -46,6 +46,7 @@ func records(t *testing.T, cfg kafka.Config, topic string) (all []*core.JobRecor
 }
 
 func TestManyFirstStartsWriteOneRecord(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, _ := input(100)
 	plan := sums(t, "j", file)
@@ -95,6 +96,7 @@ func again(t *testing.T, cfg kafka.Config) error {
 }
 
 func TestTopicsThatAreNotTheJobsAreRefused(t *testing.T) {
+	t.Parallel()
 	f := func(change func(ctx context.Context, a *kadm.Client) error, is func(error) bool) {
 		t.Helper()
 		_, cfg := cluster(t)
@@ -140,6 +142,7 @@ func TestTopicsThatAreNotTheJobsAreRefused(t *testing.T) {
 }
 
 func TestAnotherTopologyIsRefused(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	began(t, cfg)
 	file, _ := input(100)
@@ -150,6 +153,7 @@ func TestAnotherTopologyIsRefused(t *testing.T) {
 }
 
 func TestOutputThatDoesNotFitIsRefused(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	if _, err := admin(t, cfg).CreateTopic(t.Context(), 7, -1, nil, "j-sums"); err != nil {
 		t.Fatal(err)
@@ -161,6 +165,7 @@ func TestOutputThatDoesNotFitIsRefused(t *testing.T) {
 }
 
 func TestEvictEndsWhatTheDeadLeft(t *testing.T) {
+	t.Parallel()
 	_, cfg := cluster(t)
 	file, want := input(600)
 	c := Config{Kafka: cfg, Workers: 2}

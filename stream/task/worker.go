@@ -40,12 +40,16 @@ type worker struct {
 
 	inputs   map[kafka.TopicPartition]inputOf
 	fetchOf  map[kafka.TopicPartition]uint64
-	fetches  uint64             // the newest fetch token
+	fetches  uint64 // the newest fetch token
+	trimmer  trimmer
+	offsets  []core.GroupOffset // of the commit under way
 	held     map[core.Task]bool // tasks that the worker has not given back
 	revoking *revoke
 	finished bool
 	done     bool
 	err      error
+	joined   chan struct{} // closed when the group has answered for the first time
+	joinOnce sync.Once
 	closed   chan struct{} // closed when the loop has ended: callbacks wait no more
 }
 
@@ -70,7 +74,7 @@ func newWorker(r *runner, n int) (*worker, error) {
 		log:  r.cfg.Logger.With("job", r.plan.Job, "txn_id", slot),
 		core: c, box: newMailbox(), tokens: newOwnership(),
 		inputs: make(map[kafka.TopicPartition]inputOf), fetchOf: make(map[kafka.TopicPartition]uint64),
-		held: make(map[core.Task]bool), closed: make(chan struct{}), started: time.Now(),
+		held: make(map[core.Task]bool), closed: make(chan struct{}), joined: make(chan struct{}), started: time.Now(),
 	}
 	for _, st := range r.plan.Stages {
 		for i, in := range st.Inputs {
@@ -80,6 +84,7 @@ func newWorker(r *runner, n int) (*worker, error) {
 			}
 		}
 	}
+	w.trimmer = trimmer{every: max(0, r.cfg.TrimInterval), upTo: make(map[kafka.TopicPartition]int64)}
 	w.sinks = newSinkWriters(w)
 	w.stores = newStoreSet(r)
 	w.files = newFileReaders(w.box.wake)
@@ -136,8 +141,8 @@ func (w *worker) work() {
 	}
 }
 
-// begin joins the group first and takes the transactional id then: whoever held the slot before is fenced in the group
-// by the time its id is, so it cannot take the id back (see takeSlot).
+// begin joins the group first and takes the transactional id once it is a member: whoever held the slot before is fenced
+// in the group by the time its id is, so it cannot take the id back (see takeSlot).
 func (w *worker) begin(ctx context.Context) error {
 	var err error
 	if w.fetcher, err = w.run.client.NewFetcher(kafka.FetchConfig{TopicIDs: w.run.topicIDs}); err != nil {
@@ -145,6 +150,10 @@ func (w *worker) begin(ctx context.Context) error {
 	}
 	if w.member, err = w.join(); err != nil {
 		return err
+	}
+	select {
+	case <-w.joined:
+	case <-ctx.Done():
 	}
 	p, err := w.takeSlot(ctx)
 	if ctx.Err() != nil {
@@ -220,6 +229,7 @@ const maxTickMs = 100
 func (w *worker) tick() {
 	w.tickAtMs = w.nowMs() + maxTickMs
 	w.sinks.poll()
+	w.trim()
 	w.step(core.Tick{})
 }
 
@@ -266,6 +276,8 @@ func (w *worker) takeMessage() bool {
 		}
 		if e, ok := m.event.(core.TxnEnded); ok && e.Outcome == core.Committed {
 			w.life.inTxn = false
+			w.trimmer.committed(w.plan, w.offsets)
+			w.trim()
 		}
 		w.step(m.event)
 	case checkpointMsg:
@@ -277,6 +289,11 @@ func (w *worker) takeMessage() bool {
 		}
 		w.life.start(m.p)
 		w.step(core.Dropped{Epoch: m.epoch})
+	case trimmed:
+		w.trimmer.running = false
+		if m.off {
+			w.trimmer.every = 0
+		}
 	case stopping:
 		w.step(core.Stopping{})
 	case fatal:

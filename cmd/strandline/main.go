@@ -30,6 +30,6 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		Args:          cobra.NoArgs,
 	}
-	cmd.AddCommand(serveCommand(), topicCommand(), benchCommand())
+	cmd.AddCommand(serveCommand(), topicCommand(), benchCommand(), drillCommand())
 	return cmd
 }

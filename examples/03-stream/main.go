@@ -27,8 +27,7 @@ func main() {
 	byPage := stream.KeyBy(clicks, "by-page", 4, // partitions of the intermediate stream
 		func(r stream.Record[stream.None, []byte]) (string, error) { return string(r.Value[21:]), nil },
 		stream.Codecs[string, []byte]{Key: stream.String, Value: stream.Bytes})
-	counts := stream.Aggregate(stream.Window(byPage, "minutes", stream.Tumbling(time.Minute)),
-		func() int64 { return 0 },
+	counts := stream.Aggregate(stream.Window(byPage, "minutes", stream.Tumbling(time.Minute)), func() int64 { return 0 },
 		func(n int64, _ stream.Record[string, []byte]) (int64, error) { return n + 1, nil },
 		stream.Codecs[string, int64]{Key: stream.String, Value: stream.Int64})
 	rows := stream.MapValues(counts, func(p stream.Pane[int64]) (string, error) {

@@ -55,7 +55,7 @@ func input(lines int) ([]byte, map[string]int64) {
 }
 
 // sums is a job of three stages: it loads a file into a topic, reads that to its end, and sums per key and minute.
-func sums(t *testing.T, name string, file []byte, sinks ...stream.Sink) *stream.Plan {
+func sums(t testing.TB, name string, file []byte, sinks ...stream.Sink) *stream.Plan {
 	t.Helper()
 	j := stream.NewJob(name)
 	lines := stream.FromFile(j, "load", stream.FileSource{FS: fstest.MapFS{"events.ndjson": {Data: file}}, Names: []string{"events.ndjson"}})

@@ -71,7 +71,6 @@ type assigned struct {
 
 type revoke struct {
 	waiting map[core.Task]bool // tasks not yet released
-	expired bool
 	done    chan struct{}
 }
 

@@ -1,6 +1,6 @@
 // Package drill proves exactly-once on a broker that is killed: workers move keyed records from one topic to another,
 // each with its offsets in a transaction, some of them aborted on purpose, while the broker is killed and started again
-// in the midst of it. Afterwards a read_committed reader must find every key once. What a worker believes counts for
+// in the midst of it, and a worker with each. Afterwards a read_committed reader must find every key once. What a worker believes counts for
 // nothing: only what the broker holds at the end is judged.
 package drill
 
@@ -113,6 +113,9 @@ func (c Config) validate() error {
 // leastRecords is how many records it takes so that each kill finds transactions of every worker to interrupt.
 func (c Config) leastRecords() int64 { return int64(c.Workers) * int64(c.Kills+1) * 4 }
 
+// recordsPerTxn is how many records a transaction has at most.
+func (c Config) recordsPerTxn() int { return int(min(maxPerTxn, c.Records/c.leastRecords())) }
+
 // drill is a run.
 type drill struct {
 	Config
@@ -127,16 +130,18 @@ type drill struct {
 	moved   []atomic.Int64 // how far the group is in each of them, as committed offsets
 	limit   atomic.Int64   // no transaction begins at or above it, so that the next kill still finds work
 	done    chan struct{}  // closed when everything has moved
+	doomed  atomic.Int64   // workers that shall leave their next transaction open and come back with a new client
 	counts  counts
 	errMu   sync.Mutex
-	reasons map[string]int // why workers took new clients
+	reasons map[string]int // errors that workers saw
 }
 
 // counts are of transactions, as their workers saw them end.
 type counts struct {
 	committed, aborted, givenUp, unknown atomic.Int64
 
-	replaced atomic.Int64 // clients
+	died     atomic.Int64 // workers, on purpose
+	replaced atomic.Int64 // clients that failed
 	kills    atomic.Int64
 	began    atomic.Int64 // when the workers did, Unix ms
 }
@@ -162,7 +167,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	d := &drill{
 		Config: c, name: fmt.Sprintf("drill-%08x", rand.Uint32()), screen: newScreen(c.Out), done: make(chan struct{}),
 		moved: make([]atomic.Int64, c.Partitions), reasons: map[string]int{},
-		perTxn: int(min(maxPerTxn, c.Records/c.leastRecords())),
+		perTxn: c.recordsPerTxn(),
 	}
 	if d.target, err = newTarget(c); err != nil {
 		return err
@@ -296,6 +301,9 @@ func (d *drill) jitter() time.Duration {
 func (d *drill) strike(ctx context.Context, last bool) error {
 	k := kill{at: time.Since(d.began), moved: d.movedSum(), last: last}
 	died := time.Now()
+	if !last {
+		d.doomed.Add(1)
+	}
 	if err := d.target.kill(ctx); err != nil {
 		return err
 	}

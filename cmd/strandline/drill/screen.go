@@ -130,6 +130,8 @@ func (d *drill) report(c checks) {
 		fmt.Fprintf(w, "%s\t%s\t%s\n", one.what, one.got, verdict)
 	}
 	w.Flush()
-	fmt.Fprintf(out, "\n%d transactions committed, %d aborted on purpose, %d given up (rebalances), %d of unknown outcome; %d clients replaced: %s\n",
-		d.counts.committed.Load(), d.counts.aborted.Load(), d.counts.givenUp.Load(), d.counts.unknown.Load(), d.counts.replaced.Load(), d.reasonsText())
+	fmt.Fprintf(out, "\n%d transactions committed, %d aborted on purpose, %d given up (rebalances), %d left open by workers that died, %d of unknown outcome.\n"+
+		"%d clients failed and were replaced; errors that workers saw: %s.\n",
+		d.counts.committed.Load(), d.counts.aborted.Load(), d.counts.givenUp.Load(), d.counts.died.Load(),
+		d.counts.unknown.Load(), d.counts.replaced.Load(), d.reasonsText())
 }

@@ -4,11 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
-
-	"math/rand/v2"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -18,11 +17,14 @@ const (
 	gateWait     = 5 * time.Millisecond
 	clientPause  = 50 * time.Millisecond
 	closeWait    = 10 * time.Second
-	maxReasons   = 50 // kept of why workers took new clients
+	maxReasons   = 50 // kept of the errors that workers saw
 	reasonsShown = 5
 	// endWait bounds an attempt to end a transaction, longer than a broker is down.
 	endWait = 90 * time.Second
 )
+
+// errDied ends a client in the midst of its transaction.
+var errDied = errors.New("died on purpose")
 
 // work moves records until all have moved. A client that was fenced or failed is replaced by a new one with the same
 // transactional id, as a process that died would be.
@@ -37,8 +39,10 @@ func (d *drill) work(ctx context.Context, id int) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		d.counts.replaced.Add(1)
-		d.reason(err)
+		if !errors.Is(err, errDied) {
+			d.counts.replaced.Add(1)
+			d.reason(err)
+		}
 		select {
 		case <-ctx.Done():
 		case <-time.After(clientPause):
@@ -125,11 +129,16 @@ func (d *drill) transaction(ctx context.Context, s *kgo.GroupTransactSession, fe
 			Headers: []kgo.RecordHeader{{Key: fromHeader, Value: fmt.Appendf(nil, "%d/%d", r.Partition, r.Offset)}},
 		}, first.Promise())
 	})
-	if abort {
-		// What is aborted shall be on the broker.
+	die := d.doomed.Load() > 0 && d.doomed.Add(-1) >= 0
+	if abort || die {
+		// What is aborted or left open shall be on the broker.
 		if err := s.Client().Flush(ctx); err != nil {
 			return fmt.Errorf("flush: %w", err)
 		}
+	}
+	if die {
+		d.counts.died.Add(1)
+		return errDied
 	}
 	failed := first.Err()
 	committed, err := s.End(ctx, kgo.TransactionEndTry(!abort && failed == nil))
@@ -178,7 +187,7 @@ func (d *drill) reasonsText() string {
 		all[i] = fmt.Sprintf("%d× %s", d.reasons[text], text)
 	}
 	if len(all) == 0 {
-		return "nothing unusual"
+		return "none"
 	}
 	return strings.Join(all[:min(len(all), reasonsShown)], "; ")
 }

@@ -14,7 +14,8 @@ import (
 const defaultDataDir = "./strandline-data/broker"
 
 func serveCommand() *cobra.Command {
-	var c broker.Config
+	// As in the configuration that Apache Kafka ships: who runs one broker wants the first consumer to start at once.
+	c := broker.Config{GroupInitialRebalanceDelayMs: -1}
 	var durability string
 	cmd := &cobra.Command{
 		Use:   "serve",

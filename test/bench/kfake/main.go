@@ -1,4 +1,4 @@
-// Command kfake runs franz-go's kfake as one broker on disk, as a peer of the benchmark.
+// Command kfake runs franz-go's kfake as one broker on disk, as a peer of the benchmark and of strandline drill.
 package main
 
 import (
@@ -13,8 +13,9 @@ import (
 func main() {
 	dir := flag.String("data-dir", "", "folder of the data")
 	sync := flag.Bool("sync", false, "sync every write")
+	port := flag.Int("port", 0, "port to listen on (0: a free one)")
 	flag.Parse()
-	opts := []kfake.Opt{kfake.NumBrokers(1), kfake.DataDir(*dir), kfake.AllowAutoTopicCreation()}
+	opts := []kfake.Opt{kfake.NumBrokers(1), kfake.Ports(*port), kfake.DataDir(*dir), kfake.AllowAutoTopicCreation()}
 	if *sync {
 		opts = append(opts, kfake.SyncWrites())
 	}

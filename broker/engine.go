@@ -28,7 +28,7 @@ type engine struct {
 func openEngine(cfg Config) (*engine, error) {
 	inbox := sequencer.NewInbox()
 	if cfg.DataDir == "" {
-		j := journal.NewMemory(journal.MemoryConfig{}, inbox.JournalEvent)
+		j := journal.NewMemory(journal.MemoryConfig{MaxUnitBytes: cfg.maxUnitBytes()}, inbox.JournalEvent)
 		store, err := segment.Open(vfs.NewMem(), segment.Config{}, nil)
 		if err != nil {
 			return nil, errors.Join(err, j.Close())
@@ -48,7 +48,8 @@ func openEngine(cfg Config) (*engine, error) {
 	r.reset()
 	j, err := journal.OpenFile(journal.FileConfig{
 		FS: disk, Dir: "journal", Durability: cfg.Durability, SegmentBytes: cfg.JournalSegmentBytes,
-		Restore: r.restore, Extents: r.place,
+		MaxUnitBytes: cfg.maxUnitBytes(),
+		Restore:      r.restore, Extents: r.place,
 	}, r.replay, inbox.JournalEvent)
 	if err != nil {
 		return nil, r.openError(cfg, err)
@@ -112,6 +113,10 @@ func (c Config) machine() machine.Config {
 		Group:             group.Config{InitialRebalanceDelayMs: c.GroupInitialRebalanceDelayMs},
 	}
 }
+
+// maxUnitBytes is what the largest Produce can become in the journal: its batches, and for each, however small, a copy
+// of its header in the segment's footer, and its record.
+func (c Config) maxUnitBytes() int64 { return 3*int64(c.MaxRequestBytes) + 16<<20 }
 
 // recovery collects what opening the journal finds.
 type recovery struct {

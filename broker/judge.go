@@ -8,6 +8,7 @@ import (
 
 	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/broker/record"
+	"github.com/strandline-io/strandline/broker/wire"
 	"github.com/strandline-io/strandline/internal/compress"
 )
 
@@ -23,7 +24,7 @@ const versionZstd = 7
 // its length does not change, else in memory of its own.
 //
 // A topic that is not known is left to the loop, which says so, or knows it meanwhile and sends the batch back.
-func (b *Broker) judge(version int16, records []byte, p *machine.ProducePartition) {
+func (b *Broker) judge(version int16, records []byte, p *machine.ProducePartition, grown *growth) {
 	var t *machine.Topic
 	var known bool
 	if p.Topic != "" {
@@ -42,12 +43,46 @@ func (b *Broker) judge(version int16, records []byte, p *machine.ProducePartitio
 	}
 	p.SettingsVersion = t.SettingsVersion
 	if err == nil {
-		p.Batch, p.Header, p.Verdict = b.judgeBatch(version, batch, h, &t.Settings)
+		p.Batch, p.Header, p.Verdict = b.judgeBatch(version, batch, h, &t.Settings, grown)
+	}
+}
+
+// growth is what the batches of one request take beyond the frame that they came in, because their topics store them
+// in another compression: a few hundred bytes may unpack to a megabyte, in each of thousands of partitions.
+type growth struct {
+	budget *wire.Budget // shared by all connections
+	limit  int64        // of one request
+	taken  int64
+}
+
+// take reserves n bytes of memory, or says why there are none.
+func (g *growth) take(n int64) machine.Verdict {
+	if g.taken+n > g.limit {
+		return machine.Verdict{
+			Code:    kerr.MessageTooLarge.Code,
+			Message: fmt.Sprintf("the request's batches take more than %d bytes in the compression of their topics, send fewer at a time", g.limit),
+		}
+	}
+	if !g.budget.TryAcquire(n) {
+		return machine.Verdict{
+			Code:    kerr.RequestTimedOut.Code,
+			Message: "no memory is free to write the batch in its topic's compression, send it again",
+		}
+	}
+	g.taken += n
+	return machine.Verdict{}
+}
+
+// release gives everything back, once the bytes are written or refused.
+func (g *growth) release() {
+	if g.taken > 0 {
+		g.budget.Release(g.taken)
+		g.taken = 0
 	}
 }
 
 // judgeBatch judges a batch under settings and returns it as it should be stored.
-func (b *Broker) judgeBatch(version int16, batch []byte, h record.Header, settings *machine.Settings) ([]byte, record.Header, machine.Verdict) {
+func (b *Broker) judgeBatch(version int16, batch []byte, h record.Header, settings *machine.Settings, grown *growth) ([]byte, record.Header, machine.Verdict) {
 	if h.Codec() == record.CodecZstd && version < versionZstd {
 		return batch, h, machine.Verdict{Code: kerr.UnsupportedCompressionType.Code, Message: "zstd needs Produce version 7 or later"}
 	}
@@ -81,6 +116,9 @@ func (b *Broker) judgeBatch(version int16, batch []byte, h record.Header, settin
 	codec := targetCodec(settings.CompressionType, h.Codec())
 	if r.Renumber || codec != h.Codec() {
 		var v machine.Verdict
+		if v = grown.take(record.HeaderSize + int64(len(section))); v.Code != 0 {
+			return batch, h, v
+		}
 		if batch, h, v = rebuild(batch, h, section, codec, r.Renumber, policy.MaxBatchBytes); v.Code != 0 {
 			return batch, h, v
 		}

@@ -15,7 +15,8 @@ type produceWork struct {
 	records [][]byte // each partition's records as they were sent
 	replies []machine.ProducePartitionReply
 	// sent maps the operation's partitions to those of the request: all of them, or those judged again.
-	sent []int
+	sent  []int
+	grown growth
 }
 
 // maxJudgements bounds how often a batch is judged anew because its topic's settings changed meanwhile.
@@ -35,6 +36,7 @@ func startProduce(c *conn, s *slot) error {
 		},
 		records: make([][]byte, 0, total),
 		sent:    make([]int, total),
+		grown:   growth{budget: c.b.rebuilding, limit: int64(c.b.cfg.MaxRequestBytes) - int64(len(s.frame.B))},
 	}
 	for i := range req.Topics {
 		t := &req.Topics[i]
@@ -45,18 +47,25 @@ func startProduce(c *conn, s *slot) error {
 			w.op.Partitions = append(w.op.Partitions, machine.ProducePartition{
 				Topic: t.Topic, TopicID: t.TopicID, Partition: p.Partition,
 			})
-			c.b.judge(req.Version, p.Records, &w.op.Partitions[len(w.op.Partitions)-1])
+			c.b.judge(req.Version, p.Records, &w.op.Partitions[len(w.op.Partitions)-1], &w.grown)
 		}
 	}
 	s.produce = w
 	return c.submitProduce(s)
 }
 
-// submitProduce hands the operation to the loop. The frame's bytes must stay until the journal has written them.
+// submitProduce hands the operation to the loop. The bytes of the frame and of rebuilt batches must stay until the
+// journal has written them.
 func (c *conn) submitProduce(s *slot) error {
-	s.frame.Retain()
-	if err := c.submit(s, &s.produce.op, int64(len(s.frame.B)), s.frame.Release); err != nil {
-		s.frame.Release()
+	frame, grown := s.frame, s.produce.grown
+	frame.Retain()
+	s.produce.grown.taken = 0 // the operation gives it back now
+	written := func() {
+		frame.Release()
+		grown.release()
+	}
+	if err := c.submit(s, &s.produce.op, int64(len(frame.B))+grown.taken, written); err != nil {
+		written()
 		return err
 	}
 	return nil
@@ -78,7 +87,7 @@ func finishProduce(c *conn, s *slot) (kmsg.Response, error) {
 			return c.answerProduce(s)
 		}
 		for i := range stale {
-			c.b.judge(w.op.Version, w.records[w.sent[i]], &stale[i])
+			c.b.judge(w.op.Version, w.records[w.sent[i]], &stale[i], &w.grown)
 		}
 		w.op.Partitions = stale
 		if err := c.submitProduce(s); err != nil {

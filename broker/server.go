@@ -37,6 +37,7 @@ type Broker struct {
 	pool        wire.Pool
 	admission   *wire.Admission
 	fetchBudget *wire.Budget
+	rebuilding  *wire.Budget  // memory of batches in another compression than they came in
 	unpacking   chan struct{} // one token for each batch that may be decompressed at a time
 	badConns    *throttle
 
@@ -85,6 +86,7 @@ func newBroker(cfg Config, listener net.Listener, engine loop, clusterID string)
 		cfg: cfg, log: cfg.Logger, listener: listener, engine: engine, clusterID: clusterID,
 		admission:   wire.NewAdmission(cfg.RequestMemoryBytes),
 		fetchBudget: wire.NewBudget(cfg.FetchMemoryBytes),
+		rebuilding:  wire.NewBudget(cfg.RequestMemoryBytes),
 		unpacking:   make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
 		badConns:    &throttle{now: cfg.Now},
 		closing:     make(chan struct{}),

@@ -14,10 +14,10 @@ import (
 
 // fetcher is what a connection keeps for its Fetch requests, one after another. It belongs to the writer.
 type fetcher struct {
-	waiter    *sequencer.Waiter
-	encoder   wire.FetchResponse
-	parts     []fetchPart
-	lastBytes int // of records in the last response, to size the next buffer
+	waiter  *sequencer.Waiter
+	encoder wire.FetchResponse
+	parts   []fetchPart
+	records fetchRecords
 }
 
 // fetchPart is one partition of a Fetch request.
@@ -29,8 +29,8 @@ type fetchPart struct {
 	// view is what the response tells; it is loaded once per evaluation.
 	view *sequencer.Published
 	out  wire.FetchPartition
-	// recordBytes of this partition are in the response.
-	recordBytes int
+	// records of this partition are in the response.
+	records []byte
 }
 
 // Kafka's names for fetch sessions (KIP-227). This broker keeps none: it answers session id 0, and every request
@@ -41,9 +41,8 @@ const (
 )
 
 const (
-	fetchTopicIDs  = 13      // the first version that names topics by id
-	minFetchBuffer = 1 << 16 // the smallest record buffer
-	movedRetries   = 8       // how often a partition's view is loaded again because its batches have moved
+	fetchTopicIDs = 13 // the first version that names topics by id
+	movedRetries  = 8  // how often a partition's view is loaded again because its batches have moved
 )
 
 // serveFetch answers a Fetch request, waiting for data as long as the client wants (kafka-eos.md C.6).
@@ -52,7 +51,7 @@ func serveFetch(c *conn, s *slot) error {
 	f := &c.fetch
 	f.parts = f.parts[:0]
 	if req.Version >= 7 && (req.SessionID != 0 || req.SessionEpoch != sessionInitialEpoch && req.SessionEpoch != sessionFinalEpoch) {
-		return c.writeFetch(s, kerr.FetchSessionIDNotFound.Code, nil, 0)
+		return c.writeFetch(s, kerr.FetchSessionIDNotFound.Code)
 	}
 	c.findFetchParts(req)
 	deadline := time.Now().Add(time.Duration(max(req.MaxWaitMillis, 0)) * time.Millisecond)
@@ -61,16 +60,19 @@ func serveFetch(c *conn, s *slot) error {
 		if watching {
 			c.watchFetch((*sequencer.Partition).Unwatch)
 		}
+		f.records.release(c.b)
+		clear(f.parts)
 	}()
 	for {
 		last := !time.Now().Before(deadline) || c.readerIsDone()
-		records, taken, enough, err := c.readFetch(req, last)
+		enough, err := c.readFetch(req, last)
 		if err != nil {
 			return err
 		}
 		if enough {
-			return c.writeFetch(s, 0, records, taken)
+			return c.writeFetch(s, 0)
 		}
+		f.records.release(c.b)
 		if !watching {
 			// Watch, then look again: a change in between must not be missed.
 			watching = true
@@ -133,9 +135,8 @@ func (c *conn) readerIsDone() bool {
 }
 
 // readFetch evaluates all partitions and reads what may be answered. enough says that the response is due: because
-// it has enough bytes, or an error, or it is the last chance. records is nil if there are none; taken is what must be
-// given back to the fetch budget once they are written.
-func (c *conn) readFetch(req *kmsg.FetchRequest, last bool) (records *wire.Buffer, taken int64, enough bool, err error) {
+// it has enough bytes, or an error, or it is the last chance.
+func (c *conn) readFetch(req *kmsg.FetchRequest, last bool) (enough bool, err error) {
 	f := &c.fetch
 	urgent, readable := len(f.parts) == 0, false
 	for i := range f.parts {
@@ -145,37 +146,29 @@ func (c *conn) readFetch(req *kmsg.FetchRequest, last bool) (records *wire.Buffe
 		readable = readable || p.readable(req.IsolationLevel)
 	}
 	if !readable {
-		return nil, 0, urgent || last || req.MinBytes <= 0, nil
+		return urgent || last || req.MinBytes <= 0, nil
 	}
 	budget := int(min(req.MaxBytes, c.b.cfg.FetchMaxBytes))
-	records = c.b.pool.Get(max(minFetchBuffer, min(f.lastBytes, budget)))
 	for i := range f.parts {
 		p := &f.parts[i]
 		if !p.readable(req.IsolationLevel) {
 			continue
 		}
-		got, err := c.readPart(p, req.IsolationLevel, records, budget-len(records.B), &taken)
+		got, err := c.readPart(p, req.IsolationLevel, budget-f.records.size)
 		if err != nil {
-			records.Release()
-			c.b.fetchBudget.Release(taken)
-			return nil, 0, false, err
+			return false, err
 		}
 		urgent = urgent || p.code != 0
 		if !got {
 			break // memory is short: answer with what is there
 		}
 	}
-	if len(records.B) >= int(req.MinBytes) || urgent || last {
-		return records, taken, true, nil
-	}
-	records.Release()
-	c.b.fetchBudget.Release(taken)
-	return nil, 0, false, nil
+	return f.records.size >= int(req.MinBytes) || urgent || last, nil
 }
 
 // look loads the partition's view and judges what the client asked of it.
 func (p *fetchPart) look(isolation int8) {
-	p.recordBytes = 0
+	p.records = nil
 	p.out = wire.FetchPartition{Index: p.req.Partition, HighWatermark: -1, LastStable: -1, LogStart: -1}
 	if p.part == nil {
 		p.out.ErrorCode = p.code
@@ -213,64 +206,56 @@ func (p *fetchPart) readable(isolation int8) bool {
 	return p.code == 0 && p.part != nil && p.out.Diverging == nil && p.req.FetchOffset < limitOf(p.view, isolation)
 }
 
-// readPart appends the partition's records to records, at most left bytes, except that the first batch of a response
-// comes whole. It returns false if there is no memory for it at the moment. What it takes of the fetch budget is
-// added to taken.
-func (c *conn) readPart(p *fetchPart, isolation int8, records *wire.Buffer, left int, taken *int64) (bool, error) {
+// readPart reads the partition's records, at most left bytes, except that the first batch of a response comes whole.
+// It returns false if there is no memory for it at the moment.
+func (c *conn) readPart(p *fetchPart, isolation int8, left int) (bool, error) {
+	r := &c.fetch.records
 	want := min(int(max(p.req.PartitionMaxBytes, 0)), max(left, 0))
-	first := len(records.B) == 0
+	first := r.size == 0
 	if first {
 		n, ok := c.b.fetchBudget.Acquire(int64(want), c.ctx.Done())
 		if !ok {
 			return false, errOnPurpose
 		}
-		*taken += n
+		r.taken += n
 	} else if !c.b.fetchBudget.TryAcquire(int64(want)) {
 		return false, nil
 	} else {
-		*taken += int64(want)
+		r.taken += int64(want)
 	}
-	from := len(records.B)
+	var read []byte
 	var err error
 	for range movedRetries {
-		records.B, err = p.view.Log.Read(records.B, p.req.FetchOffset, limitOf(p.view, isolation), want, first)
+		read, err = p.view.Log.Read(r.room(&c.b.pool, want), p.req.FetchOffset, limitOf(p.view, isolation), want, first)
 		if !errors.Is(err, segment.ErrMoved) {
 			break
 		}
 		// The batches have moved to files since the view was published; a newer one knows where.
 		if p.look(isolation); !p.readable(isolation) {
-			return true, nil
+			break
 		}
 	}
-	p.recordBytes = len(records.B) - from
+	p.records = r.keep(read)
 	// What was taken and not needed goes back at once; what a large first batch takes beyond it is bounded by one
 	// batch for each connection.
-	if spare := int64(want - p.recordBytes); spare > 0 {
-		spare = min(spare, *taken)
-		*taken -= spare
+	if spare := min(int64(want-len(read)), r.taken); spare > 0 {
+		r.taken -= spare
 		c.b.fetchBudget.Release(spare)
 	}
 	switch {
+	case p.code != 0:
 	case err != nil:
-		c.b.cfg.Logger.Error("a partition cannot be read", "partition", p.view.Partition, "offset", p.req.FetchOffset, "error", err)
+		c.b.log.Error("a partition cannot be read", "partition", p.view.Partition, "offset", p.req.FetchOffset, "error", err)
 		p.code = kerr.KafkaStorageError.Code
 		p.out.ErrorCode = p.code
-	case isolation == isolationReadCommitted && p.recordBytes > 0 && len(p.view.Aborted) > 0:
-		p.out.Aborted = abortedWithin(p.view.Aborted, p.req.FetchOffset, endOf(records.B[from:]))
+	case isolation == isolationReadCommitted && len(read) > 0 && len(p.view.Aborted) > 0:
+		p.out.Aborted = abortedWithin(p.view, p.req.FetchOffset, read)
 	}
 	return true, nil
 }
 
-// writeFetch writes the response at once, without copying its records, and gives them back.
-func (c *conn) writeFetch(s *slot, code int16, records *wire.Buffer, taken int64) error {
-	defer func() {
-		if records != nil {
-			records.Release()
-		}
-		if taken > 0 {
-			c.b.fetchBudget.Release(taken)
-		}
-	}()
+// writeFetch writes the response at once, without copying its records.
+func (c *conn) writeFetch(s *slot, code int16) error {
 	if s.loseReply {
 		return errOnPurpose
 	}
@@ -293,19 +278,72 @@ func (c *conn) writeFetch(s *slot, code int16, records *wire.Buffer, taken int64
 				p.out.Leader.ID = c.b.cfg.NodeID
 				endpoint = &wire.FetchBroker{ID: c.b.cfg.NodeID, Host: c.reach.host, Port: c.reach.port}
 			}
-			f.encoder.Partition(&p.out, p.recordBytes)
+			f.encoder.Partition(&p.out, p.records)
 		}
 		f.encoder.EndTopic()
 	}
-	var body []byte
-	if records != nil {
-		body = records.B
-	}
-	f.lastBytes = len(body)
-	clear(f.parts)
-	pieces, _ := f.encoder.Finish(nil, body, endpoint)
+	pieces, _ := f.encoder.Finish(nil, endpoint)
 	if err := c.flush(); err != nil {
 		return err
 	}
 	return c.writePieces(pieces)
+}
+
+// fetchRecords is the memory that one response's records are read into: few pooled chunks, none of which moves once
+// it holds something. What it learns from one response sizes the chunks of the next.
+type fetchRecords struct {
+	chunks   []*wire.Buffer
+	size     int   // bytes of records
+	taken    int64 // from the fetch budget
+	largest  int   // of size, of one partition of this response
+	lastSize int   // of the last response
+	lastPart int   // its largest partition
+}
+
+const (
+	minChunkBytes = 64 << 10
+	maxChunkBytes = 8 << 20
+)
+
+// withSlack adds what the gaps between batches, which are read along, take for a moment.
+func withSlack(n int) int { return n + n/16 + 4096 }
+
+// room returns an empty slice to read about want bytes into. Reading more than fits makes the reader allocate.
+func (r *fetchRecords) room(pool *wire.Pool, want int) []byte {
+	if n := len(r.chunks); n > 0 {
+		last := r.chunks[n-1].B
+		if cap(last)-len(last) >= min(want, max(minChunkBytes, withSlack(r.lastPart))) {
+			return last[len(last):]
+		}
+	}
+	chunk := pool.Get(min(max(minChunkBytes, withSlack(r.lastSize)), maxChunkBytes))
+	r.chunks = append(r.chunks, chunk)
+	return chunk.B
+}
+
+// keep takes what was read into the slice that room has just returned.
+func (r *fetchRecords) keep(read []byte) []byte {
+	if len(read) == 0 {
+		return nil
+	}
+	r.size += len(read)
+	r.largest = max(r.largest, len(read))
+	chunk := r.chunks[len(r.chunks)-1]
+	if free := chunk.B[len(chunk.B):cap(chunk.B)]; len(free) > 0 && &free[0] == &read[0] {
+		chunk.B = chunk.B[:len(chunk.B)+len(read)]
+	}
+	return read
+}
+
+// release gives everything back; the records must not be used any more.
+func (r *fetchRecords) release(b *Broker) {
+	if len(r.chunks) == 0 && r.taken == 0 {
+		return
+	}
+	for i, chunk := range r.chunks {
+		chunk.Release()
+		r.chunks[i] = nil
+	}
+	b.fetchBudget.Release(r.taken)
+	*r = fetchRecords{chunks: r.chunks[:0], lastSize: r.size, lastPart: r.largest}
 }

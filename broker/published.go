@@ -1,9 +1,6 @@
 package broker
 
 import (
-	"cmp"
-	"math"
-	"slices"
 	"sort"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -99,36 +96,12 @@ func epochAt(v *sequencer.Published, offset int64) int32 {
 	return v.Epochs[next-1].Epoch
 }
 
-// endOf is the first offset behind the whole batches in records.
-func endOf(records []byte) int64 {
-	end := int64(0)
-	for len(records) > 0 {
-		h, err := record.ParseHeader(records)
-		if err != nil || int(h.SizeBytes) > len(records) {
-			return math.MaxInt64 // rather too many aborted transactions than one too few
-		}
-		end = h.NextOffset()
-		records = records[h.SizeBytes:]
+// abortedWithin is what a response with records tells of aborted transactions (see producer.AbortedWithin).
+func abortedWithin(v *sequencer.Published, from int64, records []byte) []wire.FetchAborted {
+	within := producer.AbortedWithin(v.Aborted, from, record.EndOffset(records))
+	found := make([]wire.FetchAborted, len(within))
+	for i := range within {
+		found[i] = wire.FetchAborted{ProducerID: within[i].ProducerID, FirstOffset: within[i].FirstOffset}
 	}
-	return end
-}
-
-// abortedWithin selects the aborted transactions of which data may lie in [from, upper), sorted by first offset as
-// clients expect them (kafka-eos.md C.5). all ascends by last offset. One that is left out would show aborted data to
-// the client.
-func abortedWithin(all []producer.Aborted, from, upper int64) []wire.FetchAborted {
-	found := []wire.FetchAborted{}
-	i := sort.Search(len(all), func(i int) bool { return all[i].LastOffset >= from })
-	for ; i < len(all); i++ {
-		if all[i].FirstOffset < upper {
-			found = append(found, wire.FetchAborted{ProducerID: all[i].ProducerID, FirstOffset: all[i].FirstOffset})
-		}
-		if all[i].LastStable >= upper {
-			break // everything that ended later began at or behind upper
-		}
-	}
-	slices.SortFunc(found, func(a, b wire.FetchAborted) int {
-		return cmp.Or(cmp.Compare(a.FirstOffset, b.FirstOffset), cmp.Compare(a.ProducerID, b.ProducerID))
-	})
 	return found
 }

@@ -49,7 +49,7 @@ type Config struct {
 	FS vfs.FS
 	// Durability says what an acknowledgement is worth. Default DurabilityFsync.
 	Durability Durability
-	// JournalSegmentBytes is the size of one journal segment. Default 64 MiB; range 16 KiB to 1 GiB.
+	// JournalSegmentBytes is the size of one journal segment. Default 64 MiB; range 32 KiB to 1 GiB.
 	JournalSegmentBytes int64
 	// JournalMaxBytes bounds the journal: when it is reached, produce is slowed until batches have moved to their
 	// partitions' own files. Default 1 GiB; at least four segments.
@@ -171,7 +171,7 @@ func (c Config) Validate() error {
 	if c.Durability != DurabilityFsync && c.Durability != DurabilityWrite {
 		bad("Durability is %d, want DurabilityFsync or DurabilityWrite", c.Durability)
 	}
-	within("JournalSegmentBytes", c.JournalSegmentBytes, 16<<10, 1<<30)
+	within("JournalSegmentBytes", c.JournalSegmentBytes, 32<<10, 1<<30)
 	within("JournalMaxBytes", c.JournalMaxBytes, 4*c.JournalSegmentBytes, 1<<50)
 	within("NodeID", int64(c.NodeID), 1, 1<<31-1)
 	within("DefaultPartitions", int64(c.DefaultPartitions), 1, maxPartitionsPerTopic)

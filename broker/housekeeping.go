@@ -133,13 +133,13 @@ func (k *housekeeper) work() error {
 			}
 		}
 		if segment == 0 {
-			return k.move(false)
+			return k.move(k.atBound())
 		}
 		if err := k.follow(segment); err != nil {
 			return err
 		}
 		k.pop()
-		if err := k.move(true); err != nil {
+		if err := k.move(false); err != nil {
 			return err
 		}
 	}
@@ -202,26 +202,28 @@ func (k *housekeeper) info(number uint64) (journal.SegmentInfo, bool) {
 }
 
 // move shelves when enough has come together, so that each partition gets few large pieces; then snapshots and frees.
-// A quiet journal is left alone: its active segment is not sealed.
-func (k *housekeeper) move(sealed bool) error {
+// With force it does both however little there is: at the journal's bound Produce waits for it, so that no further
+// segment would come together. A quiet journal is left alone: its active segment is not sealed.
+func (k *housekeeper) move(force bool) error {
+	defer k.pressure()
 	var bytes int64
 	for _, s := range k.unshelved {
 		bytes += s.SizeBytes
 	}
-	if sealed && bytes >= k.cfg.JournalMaxBytes/2 {
+	if len(k.unshelved) > 0 && (force || bytes >= k.cfg.JournalMaxBytes/2) {
 		if err := k.shelve(); err != nil {
-			k.pressure()
 			return err
 		}
 	}
-	if err := k.snapshot(); err != nil {
-		k.pressure()
+	if err := k.snapshot(force); err != nil {
 		return err
 	}
-	k.engine.journal.Trim(min(k.snapshotSeq, k.shelvedSeq))
-	k.pressure()
+	k.engine.journal.Trim(k.passed())
 	return nil
 }
+
+// passed is up to where the journal is no longer needed.
+func (k *housekeeper) passed() uint64 { return min(k.snapshotSeq, k.shelvedSeq) }
 
 // shelve copies the batches of all unshelved segments into the partitions' files and journals the new lengths; only
 // when that record is durable do readers move over.
@@ -285,9 +287,10 @@ type signalBox chan struct{}
 // Deliver tells.
 func (b signalBox) Deliver([]machine.Reply) { b <- struct{}{} }
 
-// snapshot stores the shadow's state when enough journal lies behind the last one.
-func (k *housekeeper) snapshot() error {
-	if k.sinceBytes < max(k.snapshotBytes(), snapshotFactor*k.snapshotLen) || k.shadowSeq == k.snapshotSeq {
+// snapshot stores the shadow's state when enough journal lies behind the last one, or if it is forced to.
+func (k *housekeeper) snapshot(force bool) error {
+	due := force || k.sinceBytes >= max(k.snapshotBytes(), snapshotFactor*k.snapshotLen)
+	if !due || k.shadowSeq == k.snapshotSeq {
 		return nil
 	}
 	state := k.shadow.AppendSnapshot(nil)
@@ -303,13 +306,21 @@ func (k *housekeeper) snapshotBytes() int64 { return min(snapshotMinBytes, k.cfg
 
 // pressure slows produce while the journal is at its bound.
 func (k *housekeeper) pressure() {
-	var bytes int64
-	for _, s := range k.engine.journal.Segments() {
-		bytes += s.SizeBytes
-	}
-	slow := bytes >= k.cfg.JournalMaxBytes
-	if slow != k.slow {
+	if slow := k.atBound(); slow != k.slow {
 		k.slow = slow
 		k.engine.SetSlow(slow)
 	}
+}
+
+// atBound says whether the sealed segments that housekeeping has not passed reach the journal's bound. Those that it
+// has passed do not count: the journal frees them a little later and tells nobody. Nor does the active one, which
+// housekeeping could not pass.
+func (k *housekeeper) atBound() bool {
+	var bytes int64
+	for _, s := range k.engine.journal.Segments() {
+		if s.Sealed && s.LastSeq > k.passed() {
+			bytes += s.SizeBytes
+		}
+	}
+	return bytes >= k.cfg.JournalMaxBytes
 }

@@ -55,7 +55,8 @@ func (in *Inbox) signal() {
 func (in *Inbox) take(spare Event) (ev Event, stopping bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	ev = Event{Ops: in.ops, Journal: in.journal, Slow: in.slow}
+	// What is held back is decided before the end, or the end would wait for housekeeping that may never come.
+	ev = Event{Ops: in.ops, Journal: in.journal, Slow: in.slow && !in.stopping}
 	in.ops, in.journal = spare.Ops[:0], spare.Journal[:0]
 	return ev, in.stopping
 }

@@ -146,6 +146,9 @@ func (w *worker) revoked() {
 type revokeExpired struct{ of *revoke }
 
 func (w *worker) onAssigned(m assigned) {
+	if len(w.held) > 0 {
+		w.lose() // a revoke whose deadline passed while the loop was busy
+	}
 	have := make(map[core.Task]int)
 	for _, tp := range m.owned {
 		if in, ok := w.inputs[tp]; ok {
@@ -190,6 +193,12 @@ func (w *worker) onRevokeExpired(m revokeExpired) {
 }
 
 func (w *worker) onLost(m *lost) {
+	w.lose()
+	close(m.done)
+}
+
+// lose gives up what the worker still holds.
+func (w *worker) lose() {
 	tasks := sortedTasks(w.held)
 	w.log.Warn("tasks lost", "tasks", len(tasks))
 	if len(tasks) > 0 {
@@ -197,7 +206,6 @@ func (w *worker) onLost(m *lost) {
 	}
 	w.released(tasks)
 	w.afterInterrupt()
-	close(m.done)
 }
 
 // released lets a waiting rebalance go on when it has all of its tasks.

@@ -20,7 +20,9 @@ type shelf struct {
 	calls   map[string]int
 	// fail, if set, is asked before every call of a writer.
 	fail func(call string, n int) error
-	t    *testing.T
+	// block, if set, may hold a Prepare.
+	block func(ctx context.Context, call string, n int)
+	t     *testing.T
 }
 
 func newShelf(t *testing.T) *shelf {
@@ -114,9 +116,15 @@ func (w *shelfWriter) Write(_ context.Context, r stream.SinkRecord) error {
 	return err
 }
 
-func (w *shelfWriter) Prepare(_ context.Context, epoch int64) ([]byte, error) {
+func (w *shelfWriter) Prepare(ctx context.Context, epoch int64) ([]byte, error) {
 	leave, err := w.s.enter(w, "prepare")
 	defer leave()
+	if w.s.block != nil {
+		w.s.mu.Lock()
+		n := w.s.calls["prepare"]
+		w.s.mu.Unlock()
+		w.s.block(ctx, "prepare", n)
+	}
 	if err != nil || len(w.rows) == 0 {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,8 +16,13 @@ import (
 	"github.com/strandline-io/strandline/stream/task/core"
 )
 
-// startTries is how often a starter whose transaction failed looks again before it gives up.
-const startTries = 5
+const (
+	// startTries is how often a starter whose transaction failed looks again before it gives up. Starters that come at the
+	// same time fence each other; the pauses, which grow and differ, let one of them through.
+	startTries    = 20
+	startPause    = 5 * time.Millisecond
+	maxStartPause = time.Second
+)
 
 // starter brings a job to the point where its workers can run: topics exist and are the right ones, and the job record
 // says which run this is.
@@ -121,13 +127,19 @@ func (s *starter) first(ctx context.Context, topics map[string]kafka.Topic) (*co
 		return nil, err
 	}
 	var last error
-	for range startTries {
+	for pause, try := startPause, 0; try < startTries; pause, try = min(2*pause, maxStartPause), try+1 {
 		record, err := s.write(ctx, topics)
 		if err == nil || !retryableStart(err) {
 			return record, err
 		}
 		last = err
 		s.cfg.Logger.Info("another starter was faster or the start transaction failed, looking again", "job", s.plan.Job, "err", err)
+		if !sleep(ctx, pause+rand.N(pause)) {
+			return nil, context.Cause(ctx)
+		}
+		if record, err := s.read(ctx, topics, kafka.Committed); record != nil || err != nil {
+			return record, err
+		}
 	}
 	return nil, fmt.Errorf("job %q could not write its record in %d tries: %w", s.plan.Job, startTries, last)
 }

@@ -51,7 +51,7 @@ func TestManyFirstStartsWriteOneRecord(t *testing.T) {
 	file, _ := input(100)
 	plan := sums(t, "j", file)
 	var group sync.WaitGroup
-	got := make([]*core.JobRecord, 6)
+	got := make([]*core.JobRecord, 8)
 	for i := range got {
 		group.Add(1)
 		go func() {

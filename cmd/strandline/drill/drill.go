@@ -144,6 +144,7 @@ type counts struct {
 	replaced atomic.Int64 // clients that failed
 	kills    atomic.Int64
 	began    atomic.Int64 // when the workers did, Unix ms
+	down     atomic.Bool  // the broker is
 }
 
 // kill is one of the broker, and what had been moved by then.
@@ -304,6 +305,8 @@ func (d *drill) strike(ctx context.Context, last bool) error {
 	if !last {
 		d.doomed.Add(1)
 	}
+	d.counts.down.Store(true)
+	defer d.counts.down.Store(false)
 	if err := d.target.kill(ctx); err != nil {
 		return err
 	}

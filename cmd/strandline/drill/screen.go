@@ -97,9 +97,13 @@ func (d *drill) status() string {
 		return ""
 	}
 	moved := d.movedSum()
-	return fmt.Sprintf("%8s  %d of %d records (%s), %d kills, %d transactions committed, %d aborted, %d of unknown outcome",
+	down := ""
+	if d.counts.down.Load() {
+		down = ", broker down"
+	}
+	return fmt.Sprintf("%8s  %d of %d records (%s), %d kills, %d transactions committed, %d aborted, %d of unknown outcome%s",
 		seconds(time.Since(time.UnixMilli(began))), moved, d.Records, percent(moved, d.Records), d.counts.kills.Load(),
-		d.counts.committed.Load(), d.counts.aborted.Load()+d.counts.givenUp.Load(), d.counts.unknown.Load())
+		d.counts.committed.Load(), d.counts.aborted.Load()+d.counts.givenUp.Load(), d.counts.unknown.Load(), down)
 }
 
 // report prints what was killed and what was checked.

@@ -13,9 +13,20 @@ const (
 	maxClassBits = 24 // 16 MiB
 )
 
+// Large buffers are kept by number, up to keepBytes of them together, since they are few and the collector would
+// drop them between two bursts: making one anew costs its clearing.
+const (
+	largeClassBits = 17 // 128 KiB
+	keepBytes      = 16 << 20
+)
+
 // Pool keeps buffers for the next request or response. Its methods may be called from anywhere.
 type Pool struct {
 	classes [maxClassBits - minClassBits + 1]sync.Pool
+
+	mu    sync.Mutex
+	large [maxClassBits - largeClassBits + 1][]*Buffer
+	kept  int // bytes in large
 }
 
 // Buffer is counted memory. Whoever is handed one owns one reference and gives it back with Release; B must not be
@@ -37,7 +48,10 @@ func (p *Pool) Get(sizeBytes int) *Buffer {
 		b.refs.Store(1)
 		return b
 	}
-	b, _ := p.classes[class].Get().(*Buffer)
+	b := p.takeLarge(class)
+	if b == nil {
+		b, _ = p.classes[class].Get().(*Buffer)
+	}
 	if b == nil {
 		b = &Buffer{B: make([]byte, 0, 1<<(class+minClassBits)), pool: p}
 	}
@@ -82,7 +96,44 @@ func (b *Buffer) Release() {
 		return
 	}
 	b.B = b.B[:0]
-	b.pool.classes[class].Put(b)
+	if !b.pool.keepLarge(class, b) {
+		b.pool.classes[class].Put(b)
+	}
+}
+
+// takeLarge returns a kept buffer of the class, or nil.
+func (p *Pool) takeLarge(class int) *Buffer {
+	i := class + minClassBits - largeClassBits
+	if i < 0 {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(p.large[i])
+	if n == 0 {
+		return nil
+	}
+	b := p.large[i][n-1]
+	p.large[i][n-1] = nil
+	p.large[i] = p.large[i][:n-1]
+	p.kept -= cap(b.B)
+	return b
+}
+
+// keepLarge keeps a buffer of a large class if there is room.
+func (p *Pool) keepLarge(class int, b *Buffer) bool {
+	i := class + minClassBits - largeClassBits
+	if i < 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.kept+cap(b.B) > keepBytes {
+		return false
+	}
+	p.large[i] = append(p.large[i], b)
+	p.kept += cap(b.B)
+	return true
 }
 
 // Lower gives back what the buffer was charged beyond sizeBytes: what its request takes, now that it is known.

@@ -15,8 +15,11 @@ type FetchResponse struct {
 	records int // bytes of records so far
 }
 
-// fetchCut says that the records up to recordsEnd follow the head's bytes up to headEnd.
-type fetchCut struct{ headEnd, recordsEnd int }
+// fetchCut says that records follow the head's bytes up to headEnd.
+type fetchCut struct {
+	headEnd int
+	records []byte
+}
 
 // FetchPartition is one partition's part of a response. Offsets are -1 with an error.
 type FetchPartition struct {
@@ -65,6 +68,7 @@ const (
 // KIP-227 allows.
 func (f *FetchResponse) Begin(version int16, correlationID int32, errorCode int16, topics int) {
 	f.version = version
+	clear(f.cuts)
 	f.cuts = f.cuts[:0]
 	f.records = 0
 	h := append(f.head[:0], 0, 0, 0, 0)
@@ -93,8 +97,8 @@ func (f *FetchResponse) Topic(name string, id [16]byte, partitions int) {
 	f.head = f.appendLen(h, partitions)
 }
 
-// Partition adds a partition whose records are the next recordBytes of what Finish is given.
-func (f *FetchResponse) Partition(p *FetchPartition, recordBytes int) {
+// Partition adds a partition with its records, which must not change before they are written.
+func (f *FetchResponse) Partition(p *FetchPartition, records []byte) {
 	h := appendInt32(f.head, p.Index)
 	h = appendInt16(h, p.ErrorCode)
 	h = appendInt64(h, p.HighWatermark)
@@ -107,13 +111,13 @@ func (f *FetchResponse) Partition(p *FetchPartition, recordBytes int) {
 		h = appendInt32(h, noReadReplica)
 	}
 	if f.version >= fetchFlexible {
-		h = binary.AppendUvarint(h, uint64(recordBytes)+1)
+		h = binary.AppendUvarint(h, uint64(len(records))+1)
 	} else {
-		h = appendInt32(h, int32(recordBytes))
+		h = appendInt32(h, int32(len(records)))
 	}
-	if recordBytes > 0 {
-		f.records += recordBytes
-		f.cuts = append(f.cuts, fetchCut{headEnd: len(h), recordsEnd: f.records})
+	if len(records) > 0 {
+		f.records += len(records)
+		f.cuts = append(f.cuts, fetchCut{headEnd: len(h), records: records})
 	}
 	if f.version >= fetchFlexible {
 		h = appendPartitionTags(h, p)
@@ -173,20 +177,19 @@ func (f *FetchResponse) EndTopic() {
 }
 
 // Finish ends the response and appends its pieces to dst, in order; together they are one whole frame of sizeBytes.
-// records holds the record bytes of all partitions, one after another. The pieces are parts of records and of f's own
-// memory: neither may change before they are written. endpoint is given, from version 16 on, when a partition named
-// a leader.
-func (f *FetchResponse) Finish(dst net.Buffers, records []byte, endpoint *FetchBroker) (pieces net.Buffers, sizeBytes int) {
+// The pieces are the partitions' records and parts of f's own memory: neither may change before they are written.
+// endpoint is given, from version 16 on, when a partition named a leader.
+func (f *FetchResponse) Finish(dst net.Buffers, endpoint *FetchBroker) (pieces net.Buffers, sizeBytes int) {
 	f.end(endpoint)
 	sizeBytes = len(f.head) + f.records
 	binary.BigEndian.PutUint32(f.head, uint32(sizeBytes-4))
-	headFrom, recordsFrom := 0, 0
+	from := 0
 	for _, c := range f.cuts {
-		dst = append(dst, f.head[headFrom:c.headEnd], records[recordsFrom:c.recordsEnd])
-		headFrom, recordsFrom = c.headEnd, c.recordsEnd
+		dst = append(dst, f.head[from:c.headEnd], c.records)
+		from = c.headEnd
 	}
-	if headFrom < len(f.head) {
-		dst = append(dst, f.head[headFrom:])
+	if from < len(f.head) {
+		dst = append(dst, f.head[from:])
 	}
 	return dst, sizeBytes
 }

@@ -18,8 +18,8 @@ func TestFetchEqualsTheCodec(t *testing.T) {
 	for version := api.Min; version <= api.Max; version++ {
 		for seed := range uint64(seeds) {
 			r := rand.New(rand.NewPCG(seed, uint64(version)))
-			want, records, endpoint := randomFetch(r, version)
-			got := encode(&encoder, want, records, endpoint)
+			want, endpoint := randomFetch(r, version)
+			got := encode(&encoder, want, endpoint)
 			if theirs := AppendResponse(nil, 11, want); !bytes.Equal(theirs, got) {
 				t.Fatalf("version %d seed %d (-kmsg +ours):\n%s", version, seed, cmp.Diff(theirs, got))
 			}
@@ -27,7 +27,7 @@ func TestFetchEqualsTheCodec(t *testing.T) {
 	}
 }
 
-func encode(f *FetchResponse, resp *kmsg.FetchResponse, records []byte, endpoint *FetchBroker) []byte {
+func encode(f *FetchResponse, resp *kmsg.FetchResponse, endpoint *FetchBroker) []byte {
 	f.Begin(resp.Version, 11, resp.ErrorCode, len(resp.Topics))
 	for _, topic := range resp.Topics {
 		f.Topic(topic.Topic, topic.TopicID, len(topic.Partitions))
@@ -48,11 +48,11 @@ func encode(f *FetchResponse, resp *kmsg.FetchResponse, records []byte, endpoint
 			if p.CurrentLeader.LeaderID != -1 {
 				out.Leader = &FetchLeader{p.CurrentLeader.LeaderID, p.CurrentLeader.LeaderEpoch}
 			}
-			f.Partition(&out, len(p.RecordBatches))
+			f.Partition(&out, p.RecordBatches)
 		}
 		f.EndTopic()
 	}
-	pieces, size := f.Finish(nil, records, endpoint)
+	pieces, size := f.Finish(nil, endpoint)
 	var out bytes.Buffer
 	for _, p := range pieces {
 		out.Write(p)
@@ -63,7 +63,7 @@ func encode(f *FetchResponse, resp *kmsg.FetchResponse, records []byte, endpoint
 	return out.Bytes()
 }
 
-func randomFetch(r *rand.Rand, version int16) (resp *kmsg.FetchResponse, records []byte, endpoint *FetchBroker) {
+func randomFetch(r *rand.Rand, version int16) (resp *kmsg.FetchResponse, endpoint *FetchBroker) {
 	resp = kmsg.NewPtrFetchResponse()
 	resp.Version = version
 	resp.ErrorCode = int16(r.IntN(2) * 70)
@@ -97,7 +97,6 @@ func randomFetch(r *rand.Rand, version int16) (resp *kmsg.FetchResponse, records
 			for i := range p.RecordBatches {
 				p.RecordBatches[i] = byte(r.Uint32())
 			}
-			records = append(records, p.RecordBatches...)
 			if version >= 12 && r.IntN(2) == 0 {
 				p.DivergingEpoch.Epoch, p.DivergingEpoch.EndOffset = r.Int32(), r.Int64()
 			}
@@ -114,7 +113,7 @@ func randomFetch(r *rand.Rand, version int16) (resp *kmsg.FetchResponse, records
 		resp.Brokers = append(resp.Brokers, b)
 		endpoint = &FetchBroker{ID: b.NodeID, Host: b.Host, Port: b.Port}
 	}
-	return resp, records, endpoint
+	return resp, endpoint
 }
 
 func TestFetchDoesNotCopyRecords(t *testing.T) {
@@ -122,10 +121,10 @@ func TestFetchDoesNotCopyRecords(t *testing.T) {
 	var f FetchResponse
 	f.Begin(12, 1, 0, 1)
 	f.Topic("t", [16]byte{}, 2)
-	f.Partition(&FetchPartition{}, 4)
-	f.Partition(&FetchPartition{Index: 1}, 2)
+	f.Partition(&FetchPartition{}, records[:4])
+	f.Partition(&FetchPartition{Index: 1}, records[4:])
 	f.EndTopic()
-	pieces, _ := f.Finish(net.Buffers{}, records, nil)
+	pieces, _ := f.Finish(net.Buffers{}, nil)
 	if len(pieces) != 5 || &pieces[1][0] != &records[0] || &pieces[3][0] != &records[4] {
 		t.Errorf("%d pieces, or the record pieces lie elsewhere", len(pieces))
 	}
@@ -139,10 +138,10 @@ func TestFetchEncodingDoesNotAllocate(t *testing.T) {
 		f.Begin(16, 1, 0, 1)
 		f.Topic("topic", [16]byte{}, 10)
 		for i := range int32(10) {
-			f.Partition(&FetchPartition{Index: i}, 100)
+			f.Partition(&FetchPartition{Index: i}, records[100*i:100*i+100])
 		}
 		f.EndTopic()
-		f.Finish(pieces[:0], records, nil)
+		f.Finish(pieces[:0], nil)
 	})
 	if allocs > 0 {
 		t.Errorf("%v allocations per response", allocs)

@@ -197,7 +197,7 @@ func Run(ctx context.Context, c Config) (err error) {
 }
 
 func (d *drill) run(ctx context.Context) error {
-	d.screen.line("broker %s, %d records, %d workers, %d partitions, %d kills", d.target, d.Records, d.Workers, d.Partitions, d.Kills)
+	d.screen.line("broker %s, %d records, %d workers, %d partitions, kills: %d", d.target, d.Records, d.Workers, d.Partitions, d.Kills)
 	if err := d.seed(ctx); err != nil {
 		return err
 	}

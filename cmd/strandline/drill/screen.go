@@ -21,12 +21,18 @@ type screen struct {
 	mu       sync.Mutex
 	out      io.Writer
 	terminal bool
+	fd       int  // of the terminal
 	shown    bool // the changing line is on the screen
 }
 
 func newScreen(out io.Writer) *screen {
 	f, ok := out.(*os.File)
-	return &screen{out: out, terminal: ok && term.IsTerminal(int(f.Fd()))}
+	s := &screen{out: out}
+	if ok {
+		s.fd = int(f.Fd())
+		s.terminal = term.IsTerminal(s.fd)
+	}
+	return s
 }
 
 func (s *screen) clear() {
@@ -82,6 +88,10 @@ func (s *screen) show(status string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	// A line that wraps could not be cleared.
+	if width, _, err := term.GetSize(s.fd); err == nil && width > 1 && len(status) >= width {
+		status = status[:width-1]
+	}
 	fmt.Fprint(s.out, "\r\033[K"+status)
 	s.shown = true
 }
@@ -101,7 +111,7 @@ func (d *drill) status() string {
 	if d.counts.down.Load() {
 		down = ", broker down"
 	}
-	return fmt.Sprintf("%8s  %d of %d records (%s), %d kills, %d transactions committed, %d aborted, %d of unknown outcome%s",
+	return fmt.Sprintf("%8s  %d of %d moved (%s), kills: %d, transactions: %d committed, %d aborted, %d unknown%s",
 		seconds(time.Since(time.UnixMilli(began))), moved, d.Records, percent(moved, d.Records), d.counts.kills.Load(),
 		d.counts.committed.Load(), d.counts.aborted.Load()+d.counts.givenUp.Load(), d.counts.unknown.Load(), down)
 }
@@ -112,19 +122,20 @@ func (d *drill) report(c checks) {
 	defer d.screen.mu.Unlock()
 	d.screen.clear()
 	out := d.Out
+	if len(d.kills) > 0 {
+		w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+		fmt.Fprintln(w, "\nKILL\tAT\tMOVED BY THEN\tSHARE\tDOWN")
+		for i, k := range d.kills {
+			name := fmt.Sprint(i + 1)
+			if k.last {
+				name = "last"
+			}
+			fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", name, seconds(k.at), k.moved, percent(k.moved, d.Records), seconds(k.down))
+		}
+		w.Flush()
+	}
 	fmt.Fprintln(out)
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(w, "KILL\tAT\tMOVED BY THEN\tSHARE\tDOWN")
-	for i, k := range d.kills {
-		name := fmt.Sprint(i + 1)
-		if k.last {
-			name = "last"
-		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", name, seconds(k.at), k.moved, percent(k.moved, d.Records), seconds(k.down))
-	}
-	w.Flush()
-	fmt.Fprintln(out)
-	w = tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(w, "CHECKED\tFOUND\t")
 	for _, one := range c {
 		verdict := "held"

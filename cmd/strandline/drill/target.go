@@ -19,7 +19,7 @@ const (
 	// answerWithin is how long a started broker may take until it answers.
 	answerWithin = 5 * time.Minute
 	// goneWithin is how long a killed broker may go on answering.
-	goneWithin = 10 * time.Second
+	goneWithin = 5 * time.Second
 	// killWithin is how long a kill command may run.
 	killWithin = time.Minute
 	askEvery   = 20 * time.Millisecond

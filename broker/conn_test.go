@@ -154,7 +154,7 @@ func TestSlowReadersAreDropped(t *testing.T) {
 	var log syncBuffer
 	b := brokertest.Start(t, brokertest.Configure(func(c *broker.Config) {
 		c.StallTimeout = 100 * time.Millisecond
-		c.FetchMemoryBytes, c.FetchMaxBytes = 8<<20, 8<<20
+		c.FetchMemoryBytes, c.FetchMaxBytes = 4<<20, 4<<20
 		c.Logger = log.logger()
 	}))
 	c := dial(t, b)
@@ -178,7 +178,7 @@ func TestSlowReadersAreDropped(t *testing.T) {
 	// Its share of the memory is free again: this needs all of it.
 	req := fetchRequest("t", 0, 0)
 	req.MaxBytes, req.Topics[0].Partitions[0].PartitionMaxBytes = 8<<20, 8<<20
-	if got := len(fetched(ask[*kmsg.FetchResponse](c, req)).RecordBatches); got < 7_000_000 {
+	if got := len(fetched(ask[*kmsg.FetchResponse](c, req)).RecordBatches); got < 3_500_000 {
 		t.Errorf("%d bytes", got)
 	}
 }

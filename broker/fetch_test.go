@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -303,4 +304,33 @@ func TestAbortedListIsSortedAndBounded(t *testing.T) {
 	f("the first batch alone", 1, 0, 1, want[0])
 	f("from the middle", 1, 1, 1, want[0], want[1])
 	f("behind the markers", 1, end, 1)
+}
+
+// TestFetchOfMuch reads a partition that holds more than one response gives, by a client that demands more than that
+// at once.
+func TestFetchOfMuch(t *testing.T) {
+	c := dial(t, brokertest.Start(t))
+	createTopic(c, "t", 1)
+	const batches, size = 24, 500_000
+	for i := range batches {
+		produce(c, "t", 0, batchOf(1, fmt.Sprint(i)+strings.Repeat("x", size)))
+	}
+	var got []string
+	for offset := int64(0); offset < batches; offset = int64(len(got)) {
+		req := fetchRequest("t", 0, offset)
+		req.MaxBytes, req.Topics[0].Partitions[0].PartitionMaxBytes = 50<<20, 50<<20
+		if offset+8 < batches {
+			req.MinBytes, req.MaxWaitMillis = 50<<20, int32(2*patience.Milliseconds())
+		}
+		values := valuesOf(t, fetched(ask[*kmsg.FetchResponse](c, req)).RecordBatches)
+		if len(values) == 0 {
+			t.Fatalf("nothing at offset %d", offset)
+		}
+		got = append(got, values...)
+	}
+	for i, v := range got {
+		if v != fmt.Sprint(i)+strings.Repeat("x", size) {
+			t.Fatalf("value %d is not what was written", i)
+		}
+	}
 }

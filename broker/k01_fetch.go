@@ -163,7 +163,7 @@ func (c *conn) readFetch(req *kmsg.FetchRequest, last bool) (enough bool, err er
 			break // memory is short: answer with what is there
 		}
 	}
-	return f.records.size >= int(req.MinBytes) || urgent || last, nil
+	return f.records.size >= int(req.MinBytes) || f.records.full || urgent || last, nil
 }
 
 // look loads the partition's view and judges what the client asked of it.
@@ -210,7 +210,7 @@ func (p *fetchPart) readable(isolation int8) bool {
 // It returns false if there is no memory for it at the moment.
 func (c *conn) readPart(p *fetchPart, isolation int8, left int) (bool, error) {
 	r := &c.fetch.records
-	want := min(int(max(p.req.PartitionMaxBytes, 0)), max(left, 0))
+	want := min(int(max(p.req.PartitionMaxBytes, 0)), max(left, 0), maxPartBytes)
 	first := r.size == 0
 	if first {
 		n, ok := c.b.fetchBudget.Acquire(int64(want), c.ctx.Done())
@@ -236,6 +236,7 @@ func (c *conn) readPart(p *fetchPart, isolation int8, left int) (bool, error) {
 		}
 	}
 	p.records = r.keep(read)
+	r.full = r.full || len(read) > maxPartBytes/2
 	// What was taken and not needed goes back at once; what a large first batch takes beyond it is bounded by one
 	// batch for each connection.
 	if spare := min(int64(want-len(read)), r.taken); spare > 0 {
@@ -294,6 +295,7 @@ func (c *conn) writeFetch(s *slot, code int16) error {
 type fetchRecords struct {
 	chunks   []*wire.Buffer
 	size     int   // bytes of records
+	full     bool  // one partition gave about as much as one may
 	taken    int64 // from the fetch budget
 	largest  int   // of size, of one partition of this response
 	lastSize int   // of the last response
@@ -303,6 +305,9 @@ type fetchRecords struct {
 const (
 	minChunkBytes = 64 << 10
 	maxChunkBytes = 8 << 20
+	// maxPartBytes is what one partition gives to one response at most, whatever the client allows: the next response
+	// goes on, and memory stays in pieces that fit the pool.
+	maxPartBytes = 4 << 20
 )
 
 // withSlack adds what the gaps between batches, which are read along, take for a moment.

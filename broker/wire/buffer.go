@@ -17,7 +17,7 @@ const (
 // drop them between two bursts: making one anew costs its clearing.
 const (
 	largeClassBits = 17 // 128 KiB
-	keepBytes      = 16 << 20
+	keepBytes      = 32 << 20
 )
 
 // Pool keeps buffers for the next request or response. Its methods may be called from anywhere.

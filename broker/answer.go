@@ -142,8 +142,14 @@ func (c *conn) writePieces(pieces net.Buffers) error {
 		if err := c.nc.SetWriteDeadline(time.Now().Add(c.b.cfg.StallTimeout)); err != nil {
 			return err
 		}
-		todo := portion // WriteTo consumes its receiver
-		if _, err := todo.WriteTo(c.nc); err != nil {
+		var err error
+		if len(portion) == 1 {
+			_, err = c.nc.Write(portion[0])
+		} else {
+			todo := portion // WriteTo consumes its receiver
+			_, err = todo.WriteTo(c.nc)
+		}
+		if err != nil {
 			return fmt.Errorf("writing a response: %w", err)
 		}
 	}

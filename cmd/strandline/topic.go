@@ -142,8 +142,8 @@ func topicCreate(brokers *[]string) *cobra.Command {
 			}
 			return withAdmin(cmd, *brokers, func(ctx context.Context, admin *kadm.Client) error {
 				made, err := admin.CreateTopics(ctx, partitions, -1, configs, names...)
-				return reportTopics(cmd, "created", err, made.Sorted(), func(r kadm.CreateTopicResponse) (string, error, string) {
-					return r.Topic, r.Err, r.ErrMessage
+				return reportTopics(cmd, "created", err, made.Sorted(), func(r kadm.CreateTopicResponse) (topic, message string, err error) {
+					return r.Topic, r.ErrMessage, r.Err
 				})
 			})
 		},
@@ -159,8 +159,8 @@ func topicDelete(brokers *[]string) *cobra.Command {
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return withAdmin(cmd, *brokers, func(ctx context.Context, admin *kadm.Client) error {
 				gone, err := admin.DeleteTopics(ctx, names...)
-				return reportTopics(cmd, "deleted", err, gone.Sorted(), func(r kadm.DeleteTopicResponse) (string, error, string) {
-					return r.Topic, r.Err, r.ErrMessage
+				return reportTopics(cmd, "deleted", err, gone.Sorted(), func(r kadm.DeleteTopicResponse) (topic, message string, err error) {
+					return r.Topic, r.ErrMessage, r.Err
 				})
 			})
 		},
@@ -168,13 +168,13 @@ func topicDelete(brokers *[]string) *cobra.Command {
 }
 
 // reportTopics prints a line for each topic and returns the refusals together.
-func reportTopics[R any](cmd *cobra.Command, done string, err error, all []R, of func(R) (string, error, string)) error {
+func reportTopics[R any](cmd *cobra.Command, done string, err error, all []R, of func(R) (topic, message string, err error)) error {
 	if err != nil {
 		return err
 	}
 	var refused []error
 	for _, r := range all {
-		topic, err, message := of(r)
+		topic, message, err := of(r)
 		if err == nil {
 			fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", done, topic)
 			continue

@@ -95,7 +95,7 @@ func TestGroupAndTransactions(t *testing.T) {
 			s, err := kgo.NewGroupTransactSession(append(opts,
 				kgo.SeedBrokers(b.Addr()), kgo.AllowAutoTopicCreation(), kgo.ConsumerGroup("g"), kgo.ConsumeTopics("in"),
 				kgo.TransactionalID("etl"), kgo.DefaultProduceTopic("out"), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
-				kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.RequireStableFetchOffsets())...)
+				kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))...)
 			if err != nil {
 				t.Fatal(err)
 			}

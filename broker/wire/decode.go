@@ -20,7 +20,7 @@ func Decode(h Header, body []byte) (kmsg.Request, error) {
 	req.SetVersion(h.Version)
 	if h.Key == KeyProduce {
 		if err := checkProduce(h.Version, body); err != nil {
-			return nil, fmt.Errorf("Produce version %d: %w", h.Version, err)
+			return nil, fmt.Errorf("request Produce version %d: %w", h.Version, err)
 		}
 	}
 	if err := req.ReadFrom(body); err != nil {

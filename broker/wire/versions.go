@@ -16,9 +16,6 @@ type API struct {
 	Hidden bool
 }
 
-// never is a FirstFlexible beyond every version.
-const never int16 = 1 << 14
-
 // apis is sorted by key.
 var apis = []API{
 	{Key: 0, Name: "Produce", Min: 3, Max: 13, FirstFlexible: 9},

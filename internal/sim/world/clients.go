@@ -1,0 +1,116 @@
+package world
+
+import (
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// inputPartitions is the partition count of each topic.
+const inputPartitions = 2
+
+var topics = []string{"in", "out", "plain"}
+
+// startClients lets one client make the topics and then starts the others.
+func (w *World) startClients() {
+	w.startClient("setup", true, func(c *client) {
+		c.createTopics()
+		for i := range 2 {
+			w.producers++
+			topic, batches := []string{"in", "plain"}[i], 10+w.IntN(30)
+			w.startClient(fmt.Sprintf("idempotent-%d", i), true, func(c *client) {
+				c.runIdempotent(topic, batches)
+				w.producers--
+			})
+		}
+		for i := range 2 {
+			w.startTransactor(fmt.Sprintf("tx-%d", i), 1, 4+w.IntN(12), w.chance(60))
+		}
+		if w.mode.lossy {
+			return
+		}
+		for i := range 2 {
+			v2 := w.chance(60)
+			w.startClient(fmt.Sprintf("processor-%d", i), true, func(c *client) { c.runProcessor(v2) })
+		}
+		w.startClient("committer", true, (*client).runCommitter)
+		w.startReaders()
+	})
+}
+
+func (c *client) createTopics() {
+	for _, topic := range topics {
+		c.insist(func() kmsg.Request {
+			req := kmsg.NewPtrCreateTopicsRequest()
+			t := kmsg.NewCreateTopicsRequestTopic()
+			t.Topic, t.NumPartitions, t.ReplicationFactor = topic, inputPartitions, 1
+			late := kmsg.NewCreateTopicsRequestTopicConfig() // the wall clock may jump back behind a batch's time
+			late.Name, late.Value = "message.timestamp.after.max.ms", kmsg.StringPtr("9223372036854775807")
+			t.Configs = append(t.Configs, late)
+			req.Topics = append(req.Topics, t)
+			return req
+		}, 7)
+	}
+}
+
+// runCommitter commits offsets from outside any group: what was acknowledged never goes back (V5), except to one of
+// which an attempt may still be under way, since nothing orders requests over connections.
+func (c *client) runCommitter() {
+	tried, least := int64(0), int64(15)
+	for range 15 {
+		tried++
+		resp, certain := c.insist(func() kmsg.Request {
+			req := kmsg.NewPtrOffsetCommitRequest()
+			req.Group, req.Generation = "committer", -1
+			t := kmsg.NewOffsetCommitRequestTopic()
+			t.Topic = "in"
+			p := kmsg.NewOffsetCommitRequestTopicPartition()
+			p.Offset = tried
+			t.Partitions = append(t.Partitions, p)
+			req.Topics = append(req.Topics, t)
+			return req
+		}, 8)
+		if code := resp.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode; code != 0 {
+			c.unexpected("OffsetCommit", code)
+		}
+		if !certain {
+			least = min(least, tried)
+		}
+		c.sleep(c.w.Int64N(1500 * msInUs))
+		if got := c.committed("committer", 0); got < min(tried, least) || got > tried {
+			c.w.fail("%s: offset %d is committed, %d was acknowledged last, %d may be late", c.name, got, tried, least)
+		}
+	}
+}
+
+// committed fetches a stable committed offset, -1 if there is none.
+func (c *client) committed(group string, partition int32) int64 {
+	for {
+		resp, _ := c.insist(func() kmsg.Request {
+			req := kmsg.NewPtrOffsetFetchRequest()
+			req.Group, req.RequireStable = group, true
+			t := kmsg.NewOffsetFetchRequestTopic()
+			t.Topic, t.Partitions = "in", []int32{partition}
+			req.Topics = append(req.Topics, t)
+			return req
+		}, 7)
+		r := resp.(*kmsg.OffsetFetchResponse)
+		if r.ErrorCode == kerr.UnstableOffsetCommit.Code || r.ErrorCode == 0 && r.Topics[0].Partitions[0].ErrorCode == kerr.UnstableOffsetCommit.Code {
+			c.sleep(20 * msInUs)
+			continue
+		}
+		if r.ErrorCode != 0 || r.Topics[0].Partitions[0].ErrorCode != 0 {
+			c.unexpected("OffsetFetch", r.ErrorCode)
+		}
+		return r.Topics[0].Partitions[0].Offset
+	}
+}
+
+// freshProducerID notes a producer id that must never have been given out before, and not be again.
+func (c *client) freshProducerID(pid int64) {
+	if who, taken := c.w.history.pids[pid]; taken {
+		c.w.fail("%s: producer id %d was given to %s before", c.name, pid, who)
+	}
+	c.w.history.pids[pid] = c.name
+}

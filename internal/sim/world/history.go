@@ -1,0 +1,184 @@
+package world
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+)
+
+// history is what clients did and saw. It judges every value that a reader sees, and the whole at the end.
+type history struct {
+	values  []*value            // by id - 1
+	txns    []*transaction      // in order of their beginning
+	cells   map[cell]uint64     // value id that was seen there
+	pids    map[int64]string    // who was given a fresh producer id
+	newest  map[string]*claim   // the newest acknowledged owner of a transactional id
+	lowest  map[string]int64    // committed offset that was acknowledged, by group and partition
+	reading map[string][]uint64 // what a reader has seen so far, by reader
+}
+
+type cell struct {
+	partition string
+	offset    int64
+}
+
+// value is one record that somebody wrote.
+type value struct {
+	id        uint64
+	partition string
+	producer  string // instance
+	tx        *transaction
+	acked     bool
+	of        uint64 // input that it was made of, or 0
+	offset    int64  // where it was seen, -1 before
+}
+
+// transaction is a client's view of one.
+type transaction struct {
+	name      string
+	tried     bool // a commit was asked for
+	committed bool // and acknowledged
+	aborted   bool // surely not committed
+	values    []*value
+}
+
+// claim says since when a transactional id has an owner.
+type claim struct {
+	rank    int
+	sinceUs int64
+}
+
+func newHistory() *history {
+	return &history{
+		cells: make(map[cell]uint64), pids: make(map[int64]string), newest: make(map[string]*claim),
+		lowest: make(map[string]int64), reading: make(map[string][]uint64),
+	}
+}
+
+func partitionName(topic string, index int32) string { return fmt.Sprintf("%s/%d", topic, index) }
+
+// write notes a value before it is sent and returns its bytes.
+func (w *World) write(partition, producer string, tx *transaction, of uint64) (*value, []byte) {
+	h := w.history
+	v := &value{id: uint64(len(h.values) + 1), partition: partition, producer: producer, tx: tx, of: of, offset: -1}
+	h.values = append(h.values, v)
+	if tx != nil {
+		tx.values = append(tx.values, v)
+	}
+	size := 8 + w.IntN(200)
+	if w.chance(5) {
+		size += w.IntN(6000)
+	}
+	b := make([]byte, size)
+	binary.BigEndian.PutUint64(b, v.id)
+	return v, b
+}
+
+func (w *World) beginTransaction(name string) *transaction {
+	tx := &transaction{name: name}
+	w.history.txns = append(w.history.txns, tx)
+	return tx
+}
+
+// saw judges a value that a reader got.
+func (w *World) saw(reader, partition string, offset int64, committedOnly bool, b []byte) *value {
+	h := w.history
+	w.stats.Read++
+	id := binary.BigEndian.Uint64(b)
+	if id == 0 || id > uint64(len(h.values)) {
+		w.fail("%s: %s at %d holds a value that nobody wrote", reader, partition, offset)
+	}
+	v := h.values[id-1]
+	if w.mode.lossy {
+		return v
+	}
+	at := cell{partition, offset}
+	if old, ok := h.cells[at]; ok && old != id {
+		w.fail("%s: %s at %d holds value %d, it was %d before", reader, partition, offset, id, old)
+	}
+	h.cells[at] = id
+	if v.partition != partition || v.offset >= 0 && v.offset != offset {
+		w.fail("%s: value %d of %s, seen at %d, is in %s at %d as well", reader, id, v.partition, v.offset, partition, offset)
+	}
+	v.offset = offset
+	if tx := v.tx; committedOnly && tx != nil && (!tx.tried || tx.aborted) {
+		w.fail("%s: %s at %d shows value %d of transaction %s, which is not committed (asked for: %t)", reader, partition, offset, id, tx.name, tx.tried)
+	}
+	return v
+}
+
+// check judges the whole: final is what a read_committed reader gets in the end, by partition.
+func (w *World) check(final map[string][]*value, partitions []string) {
+	if w.mode.lossy {
+		return
+	}
+	h := w.history
+	visible := make(map[uint64]bool)
+	for _, p := range partitions {
+		last := make(map[string]uint64)
+		for _, v := range final[p] {
+			if visible[v.id] {
+				w.fail("value %d is visible twice in %s", v.id, p)
+			}
+			visible[v.id] = true
+			if v.id < last[v.producer] {
+				w.fail("%s shows value %d of %s behind %d, which was sent later", p, v.id, v.producer, last[v.producer])
+			}
+			last[v.producer] = v.id
+		}
+	}
+	for _, v := range h.values {
+		if v.tx == nil && v.acked && !visible[v.id] {
+			w.fail("value %d of %s in %s was acknowledged and is not there", v.id, v.producer, v.partition)
+		}
+	}
+	for _, tx := range h.txns {
+		shown := 0
+		for _, v := range tx.values {
+			if visible[v.id] {
+				shown++
+			}
+		}
+		switch {
+		case tx.committed && shown != len(tx.values):
+			w.fail("transaction %s was committed with %d values, %d are visible", tx.name, len(tx.values), shown)
+		case (tx.aborted || !tx.tried) && shown != 0:
+			w.fail("transaction %s was not committed, %d values are visible", tx.name, shown)
+		case shown != 0 && shown != len(tx.values):
+			w.fail("transaction %s has %d values, of which %d are visible", tx.name, len(tx.values), shown)
+		}
+	}
+	w.checkProcessed(final)
+}
+
+// checkProcessed: every committed input has exactly one committed output.
+func (w *World) checkProcessed(final map[string][]*value) {
+	outputs := make(map[uint64]int)
+	for i := range int32(inputPartitions) {
+		for _, v := range final[partitionName("out", i)] {
+			outputs[v.of]++
+		}
+	}
+	for i := range int32(inputPartitions) {
+		for _, v := range final[partitionName("in", i)] {
+			if outputs[v.id] != 1 {
+				w.fail("input %d was processed %d times", v.id, outputs[v.id])
+			}
+			delete(outputs, v.id)
+		}
+	}
+	if len(outputs) > 0 {
+		w.fail("%d outputs have no committed input", len(outputs))
+	}
+}
+
+// checkReader: a reader that went along has seen what a late one sees, no more, no less, in this order.
+func (w *World) checkReader(reader string, seen []uint64, final []*value) {
+	want := make([]uint64, len(final))
+	for i, v := range final {
+		want[i] = v.id
+	}
+	if !w.mode.lossy && !slices.Equal(seen, want) {
+		w.fail("%s has seen %d values, in the end there are %d: %v, %v", reader, len(seen), len(want), seen, want)
+	}
+}

@@ -1,0 +1,192 @@
+package world
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// network is how messages fare at the moment. A connection keeps their order or is lost with all that follows;
+// connections do not wait for each other, so a retry on a new one may overtake what the old one still carries.
+type network struct {
+	losePercent int
+	slowPercent int
+	slowUs      int64
+}
+
+func (w *World) delay() int64 {
+	d := 50 + w.Int64N(3*msInUs)
+	if w.chance(w.net.slowPercent) {
+		d += w.Int64N(w.net.slowUs)
+	}
+	return d
+}
+
+// link is a client's end of a connection.
+type link struct {
+	w        *World
+	owner    *coroutine
+	server   *conn
+	cut      bool // what is sent is lost; the sender does not know
+	lastSend int64
+	lastBack int64
+	next     int32
+	calls    map[int32]*call
+	order    []*call
+}
+
+// call is one request on its way.
+type call struct {
+	req    kmsg.Request
+	resp   kmsg.Response // when done
+	sentUs int64
+	done   bool
+	failed bool // the connection was reset: the outcome is unknown
+}
+
+// connect returns nil while nobody listens.
+func (w *World) connect(owner *coroutine) *link {
+	if w.process == nil || w.process.dead {
+		return nil
+	}
+	l := &link{w: w, owner: owner, calls: make(map[int32]*call)}
+	l.server = &conn{p: w.process, link: l, client: owner.name}
+	w.process.conns = append(w.process.conns, l.server)
+	return l
+}
+
+// send puts a request on its way, as bytes.
+func (l *link) send(req kmsg.Request) *call {
+	c := &call{req: req, sentUs: l.w.nowUs}
+	l.next++
+	id := l.next
+	l.calls[id] = c
+	l.order = append(l.order, c)
+	frame := kmsg.NewRequestFormatter(kmsg.FormatterClientID(l.owner.name)).AppendRequest(nil, req, id)
+	if l.cut = l.cut || l.w.chance(l.w.net.losePercent); l.cut {
+		l.w.tracef("%s: %s %d is lost", l.owner.name, kmsg.NameForKey(req.Key()), id)
+		return c
+	}
+	at := max(l.lastSend, l.w.nowUs+l.w.delay())
+	l.lastSend = at
+	l.w.after(at-l.w.nowUs, func() {
+		if l.server.p.dead {
+			return
+		}
+		l.server.receive(frame[4:])
+	})
+	return c
+}
+
+// answer carries a response back.
+func (l *link) answer(frame []byte) {
+	if l.cut = l.cut || l.w.chance(l.w.net.losePercent); l.cut {
+		return
+	}
+	at := max(l.lastBack, l.w.nowUs+l.w.delay())
+	l.lastBack = at
+	l.w.after(at-l.w.nowUs, func() { l.arrive(frame) })
+}
+
+func (l *link) arrive(frame []byte) {
+	if size := int(binary.BigEndian.Uint32(frame)); size != len(frame)-4 {
+		l.w.fail("a response frame of %d bytes says %d", len(frame)-4, size)
+	}
+	c := l.calls[int32(binary.BigEndian.Uint32(frame[4:]))]
+	if c == nil || c.done || c.failed {
+		return
+	}
+	resp := c.req.ResponseKind()
+	resp.SetVersion(c.req.GetVersion())
+	body := frame[8:]
+	if c.req.IsFlexible() {
+		body = body[1:]
+	}
+	if err := resp.ReadFrom(body); err != nil {
+		l.w.fail("a response to %s version %d cannot be read: %v", kmsg.NameForKey(c.req.Key()), c.req.GetVersion(), err)
+	}
+	c.resp, c.done = resp, true
+	l.owner.signal()
+}
+
+// reset tells the client that the connection has ended.
+func (l *link) reset() {
+	l.w.after(l.w.delay(), func() {
+		l.cut = true
+		for _, c := range l.order {
+			if !c.done {
+				c.failed = true
+			}
+		}
+		l.owner.signal()
+	})
+}
+
+// client is a model of a client: blocking code over links.
+type client struct {
+	*coroutine
+	link *link
+}
+
+// startClient runs body, which the world waits for if it is work.
+func (w *World) startClient(name string, work bool, body func(c *client)) {
+	if work {
+		w.writers++
+	}
+	co := w.newCoroutine(name, func(c *coroutine) {
+		body(&client{coroutine: c})
+		if work {
+			w.writers--
+		}
+		w.tracef("%s has ended", name)
+	})
+	co.client = true
+	w.after(w.Int64N(200*msInUs), co.resume)
+}
+
+const callTimeoutUs = 500 * msInUs
+
+// connected returns a link, waiting for the broker if need be.
+func (c *client) connected() *link {
+	for c.link == nil {
+		if c.link = c.w.connect(c.coroutine); c.link == nil {
+			c.sleep(20*msInUs + c.w.Int64N(100*msInUs))
+		}
+	}
+	return c.link
+}
+
+// ask sends a request and waits for its response; nil means that the outcome is unknown. The link is given up then.
+func (c *client) ask(req kmsg.Request, version int16) kmsg.Response {
+	req.SetVersion(version)
+	l := c.connected()
+	sent := l.send(req)
+	c.await(callTimeoutUs, func() bool { return sent.done || sent.failed })
+	if !sent.done {
+		c.link = nil
+		return nil
+	}
+	return sent.resp
+}
+
+// insist asks until there is a response. certain is false if an earlier attempt's outcome is unknown.
+func (c *client) insist(make func() kmsg.Request, version int16) (resp kmsg.Response, certain bool) {
+	certain = true
+	for {
+		if resp := c.ask(make(), version); resp != nil {
+			return resp, certain
+		}
+		certain = false
+		c.sleep(c.w.Int64N(50 * msInUs))
+	}
+}
+
+// unexpected ends the run for an error code that must not come.
+func (c *client) unexpected(what string, code int16) {
+	c.w.fail("%s: %s is answered with code %d", c.name, what, code)
+}
+
+func (c *client) tracef(format string, args ...any) {
+	c.w.tracef("%s: %s", c.name, fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,336 @@
+package world
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/strandline-io/strandline/broker/journal"
+	"github.com/strandline-io/strandline/broker/machine"
+	"github.com/strandline-io/strandline/broker/machine/group"
+	"github.com/strandline-io/strandline/broker/record"
+	"github.com/strandline-io/strandline/broker/segment"
+	"github.com/strandline-io/strandline/broker/sequencer"
+)
+
+// process is one life of the broker: the real machine, sequencer core, journal and store, without goroutines.
+type process struct {
+	w       *World
+	fs      *slowDisk
+	journal *journal.Stepped
+	store   *segment.Store
+	board   *sequencer.Board
+	machine *machine.Machine
+	verify  *machine.Machine // replays every unit as it is appended (V8)
+	core    *sequencer.Core
+	keeper  *keeper
+	dead    bool
+
+	ops        []*sequencer.Operation
+	events     []journal.Event
+	slow       bool
+	waking     bool
+	timer      int64 // engine time of the planned wake-up
+	lastID     uint64
+	startUs    int64
+	startMs    int64 // engine time at the start
+	lanes      map[journal.Lane]bool
+	ticking    bool
+	coroutines []*coroutine
+	conns      []*conn
+}
+
+// shown is what readers may have seen of a partition: nothing of it may go back, over restarts neither.
+type shown struct {
+	highWatermark, lastStable int64
+	aborted                   int
+}
+
+const segmentBytes = 32 << 10
+
+var machineConfig = machine.Config{Group: group.Config{InitialRebalanceDelayMs: 100}}
+
+// boot starts a process on what is on the disk, and crashes it again if the disk fails meanwhile.
+func (w *World) boot() {
+	p := &process{w: w, lanes: make(map[journal.Lane]bool), startUs: w.nowUs}
+	p.fs = &slowDisk{Mem: w.disk, w: w, p: p}
+	r := newRecovery()
+	err := p.open(r)
+	if err == nil {
+		w.process = p
+		w.checkRecovered(r)
+		p.start(r)
+		return
+	}
+	p.dead = true
+	if errors.Is(err, journal.ErrCorrupt) || errors.Is(err, segment.ErrCorrupt) || errors.Is(err, machine.ErrCorrupt) {
+		w.fail("recovery finds damage where there is none: %v", err)
+	}
+	w.tracef("recovery: %v", err)
+	w.crash("failed start", w.chance(30))
+}
+
+func (p *process) open(r *recovery) (err error) {
+	durability := journal.DurabilityFsync
+	if p.w.mode.write {
+		durability = journal.DurabilityWrite
+	}
+	if err := p.fs.MkdirAll("."); err != nil {
+		return err
+	}
+	p.journal, err = journal.OpenStepped(journal.FileConfig{
+		FS: p.fs, Dir: "journal", Durability: durability, SegmentBytes: segmentBytes, SyncBytes: 64 << 10,
+		ZeroFillBytesPerTick: 256 << 10, Rand: worldRand{p.w}, Restore: r.restore, Extents: r.place,
+	}, r.replay, p.journalEvent)
+	if err != nil {
+		return err
+	}
+	p.store, err = segment.Open(p.fs, segment.Config{SegmentBytes: 64 << 10, IndexIntervalBytes: 1024, IndexSyncBytes: 16 << 10, MemoryIntervalBytes: 4 << 10, MaxOpenFiles: 4}, r.lengths())
+	return err
+}
+
+// worldRand is the source of the journal's secret.
+type worldRand struct{ w *World }
+
+func (r worldRand) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = byte(r.w.Uint32())
+	}
+	return len(b), nil
+}
+
+// start runs the loop, whose first operation is the new incarnation.
+func (p *process) start(r *recovery) {
+	w := p.w
+	w.stats.Recoveries++
+	w.tracef("recovered up to unit %d, snapshot %d, incarnation %d", r.lastSeq, r.snapshotSeq, p.journal.Incarnation())
+	p.machine = r.machine
+	verify, err := machine.Restore(machineConfig, p.machine.AppendSnapshot(nil))
+	if err != nil || verify.Hash() != p.machine.Hash() {
+		w.fail("V8: a snapshot of the recovered machine does not restore: %v", err)
+	}
+	p.verify = verify
+	p.board = sequencer.NewBoard(int32(p.journal.Incarnation()), func(id machine.PartitionID) *segment.Log {
+		return p.store.NewLog(p.journal, uint32(id))
+	})
+	r.publish(p.board)
+	durability := journal.DurabilityFsync
+	if w.mode.write {
+		durability = journal.DurabilityWrite
+	}
+	p.core = sequencer.NewCore(p.machine, appender{p}, durability, r.lastSeq, sequencer.Limits{GroupOps: 8})
+	p.startMs = sequencer.EngineStart(p.machine.LastNow(), w.wall())
+	p.submit(&sequencer.Operation{Op: machine.Op{Body: &machine.Incarnation{Number: p.journal.Incarnation()}}})
+	p.startKeeper(r)
+	p.pump()
+}
+
+// checkRecovered compares what recovery found with what was there: a prefix of the units (V3), in the very state that
+// the machine had (V8), with everything that anybody may have seen (V1, V11).
+func (w *World) checkRecovered(r *recovery) {
+	want, known := w.hashes[r.lastSeq]
+	if !known || r.machine.Hash() != want {
+		w.fail("V8: recovery up to unit %d has hash %x, the machine had %x (known: %t)", r.lastSeq, r.machine.Hash(), want, known)
+	}
+	for seq := r.lastSeq + 1; ; seq++ {
+		if _, ok := w.hashes[seq]; !ok {
+			break
+		}
+		delete(w.hashes, seq)
+	}
+	views := make(map[machine.PartitionID]machine.View)
+	for _, v := range r.machine.Views() {
+		views[v.Partition] = v
+	}
+	var ids []uint32
+	for id := range w.seen {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		w.checkShown(views[machine.PartitionID(id)], w.seen[id], "after recovery")
+	}
+}
+
+func (w *World) checkShown(v machine.View, before shown, when string) {
+	if v.HighWatermark < before.highWatermark || v.LastStable < before.lastStable || len(v.Aborted) < before.aborted {
+		w.fail("V1, V11: partition %d shows %d, stable %d, %d aborted %s; it showed %+v", v.Partition, v.HighWatermark,
+			v.LastStable, len(v.Aborted), when, before)
+	}
+	if v.LastStable > v.HighWatermark {
+		w.fail("V11: partition %d is stable up to %d of %d", v.Partition, v.LastStable, v.HighWatermark)
+	}
+}
+
+// die ends the process: nothing of it runs again.
+func (p *process) die() {
+	p.dead = true
+	p.w.disk.CrashAfter(0)
+	for _, c := range p.conns {
+		c.reset()
+	}
+}
+
+// appender replays what the loop appends.
+type appender struct{ p *process }
+
+func (a appender) Room() bool                   { return a.p.journal.Room() }
+func (a appender) Space() (int64, bool)         { return a.p.journal.Space() }
+func (a appender) Reserve(sizeBytes int64) bool { return a.p.journal.Reserve(sizeBytes) }
+func (a appender) Sync()                        { a.p.journal.Sync() }
+
+func (a appender) Append(units []journal.Unit) []journal.Placed {
+	placed := a.p.journal.Append(units)
+	for i := range placed {
+		headers := make([][]byte, len(units[i].Batches))
+		for k, b := range units[i].Batches {
+			headers[k] = b[:record.HeaderSize]
+		}
+		if err := a.p.verify.Replay(units[i].Meta, headers); err != nil {
+			a.p.w.fail("V8: unit %d does not replay: %v", placed[i].Seq, err)
+		}
+		a.p.w.hashes[placed[i].Seq] = a.p.verify.Hash()
+	}
+	return placed
+}
+
+// submit queues an operation, as the sequencer's Submit does.
+func (p *process) submit(op *sequencer.Operation) {
+	p.lastID++
+	op.ID = p.lastID
+	_, _ = worldRand{p.w}.Read(op.Rand[:])
+	p.ops = append(p.ops, op)
+	p.wakeLoop()
+}
+
+func (p *process) journalEvent(e journal.Event) {
+	p.events = append(p.events, e)
+	p.wakeLoop()
+}
+
+func (p *process) wakeLoop() {
+	if p.waking || p.dead {
+		return
+	}
+	p.waking = true
+	p.w.after(10+p.w.Int64N(200), func() {
+		p.waking = false
+		p.loop()
+	})
+}
+
+func (p *process) now() machine.Now {
+	return machine.Now{WallMs: p.w.wall(), EngineMs: p.startMs + (p.w.nowUs-p.startUs)/msInUs}
+}
+
+// loop is one turn of the sequencer's loop.
+func (p *process) loop() {
+	if p.dead || p.core == nil {
+		return
+	}
+	now := p.now()
+	ev := sequencer.Event{Ops: p.ops, Journal: p.events, Slow: p.slow}
+	p.ops, p.events = nil, nil
+	var a sequencer.Actions
+	p.core.Handle(now, ev, &a)
+	if got, want := p.verify.Hash(), p.machine.Hash(); got != want && a.Err == nil {
+		p.w.fail("V8: replay of the units has hash %x, the machine %x", got, want)
+	}
+	for i := range a.Publish {
+		p.show(&a.Publish[i])
+	}
+	for _, d := range a.Deliver {
+		d.Box.Deliver(d.Replies)
+	}
+	for _, release := range a.Release {
+		release()
+	}
+	if len(a.Sealed) > 0 {
+		p.w.tracef("sealed %v", a.Sealed)
+		p.keeper.queue = append(p.keeper.queue, a.Sealed...)
+		p.keeper.c.signal()
+	}
+	if a.Err != nil {
+		p.w.tracef("the loop stops: %v", a.Err)
+		p.w.after(0, func() {
+			if p.w.process == p {
+				p.w.crash("kill", p.w.chance(30))
+			}
+		})
+		return
+	}
+	p.planTimer(now, a.WakeAtEngineMs)
+	p.pump()
+}
+
+func (p *process) planTimer(now machine.Now, at int64) {
+	if at == 0 || p.timer > now.EngineMs && p.timer <= at {
+		return
+	}
+	p.timer = at
+	p.w.after(max(at-now.EngineMs, 0)*msInUs, p.wakeLoop)
+}
+
+func (p *process) show(pub *sequencer.Publication) {
+	p.board.Publish(pub.Topics, pub.Updates)
+	for i := range pub.Updates {
+		v := pub.Updates[i].View
+		p.w.checkShown(v, p.w.seen[uint32(v.Partition)], "now")
+		p.w.seen[uint32(v.Partition)] = shown{v.HighWatermark, v.LastStable, len(v.Aborted)}
+		p.w.tracef("partition %d shows %d, stable %d, %d aborted", v.Partition, v.HighWatermark, v.LastStable, len(v.Aborted))
+	}
+}
+
+// pump gives the journal's lanes their turns.
+func (p *process) pump() {
+	if p.dead || p.journal == nil {
+		return
+	}
+	for _, lane := range p.journal.Ready() {
+		if p.lanes[lane] {
+			continue
+		}
+		p.lanes[lane] = true
+		p.w.after(10+p.w.Int64N(300), func() { p.step(lane) })
+	}
+	if !p.ticking && p.journal.WantsTick() {
+		p.ticking = true
+		p.w.after(100*msInUs, func() {
+			p.ticking = false
+			if !p.dead {
+				p.journal.Tick()
+				p.pump()
+			}
+		})
+	}
+}
+
+// step does one action of a lane, in as many events as it has calls of the disk.
+func (p *process) step(lane journal.Lane) {
+	if p.dead {
+		return
+	}
+	c := p.w.newCoroutine(fmt.Sprintf("lane %d", lane), func(*coroutine) {
+		p.journal.Step(lane)
+		p.lanes[lane] = false
+		if p.dead {
+			return
+		}
+		p.w.after(0, p.afterStep)
+	})
+	c.onDisk = true
+	p.coroutines = append(p.coroutines, c)
+	c.resume()
+}
+
+// afterStep goes on, or notices that the process has died within a call.
+func (p *process) afterStep() {
+	if p.dead {
+		return
+	}
+	if p.w.diskIsDead() {
+		p.w.crash("death within a call", p.w.chance(50))
+		return
+	}
+	p.pump()
+}

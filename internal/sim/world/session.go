@@ -1,0 +1,235 @@
+package world
+
+import (
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/broker/record"
+)
+
+// session is a transactional producer: one life of one instance of a transactional id. Any refusal ends it.
+type session struct {
+	c         *client
+	id        string
+	rank      int  // of the instance: a higher one fences it
+	v2        bool // transaction version 2: implicit adding, the epoch rises with every end
+	pid       int64
+	epoch     int16
+	sequences map[string]int32
+	added     map[string]bool // to the open transaction, version 1
+	dirty     bool            // something of the transaction may still be under way
+	current   func() bool     // no other instance was started
+}
+
+// init takes the transactional id over; bump keeps it.
+func (s *session) init(bump bool) bool {
+	version := int16(4)
+	if s.v2 {
+		version = 5
+	}
+	resp, _ := s.c.insist(func() kmsg.Request {
+		req := kmsg.NewPtrInitProducerIDRequest()
+		req.TransactionalID, req.TransactionTimeoutMillis = &s.id, transactionMs
+		if bump {
+			req.ProducerID, req.ProducerEpoch = s.pid, s.epoch
+		}
+		return req
+	}, version)
+	r := resp.(*kmsg.InitProducerIDResponse)
+	switch {
+	case r.ErrorCode != 0 && !bump:
+		s.c.unexpected("InitProducerId", r.ErrorCode)
+	case r.ErrorCode != 0:
+		s.c.w.stats.Fenced++
+		return false
+	case !s.current():
+		return false
+	}
+	if r.ProducerEpoch == 0 && (!bump || r.ProducerID != s.pid) {
+		s.c.freshProducerID(r.ProducerID)
+	}
+	s.pid, s.epoch = r.ProducerID, r.ProducerEpoch
+	s.sequences, s.added, s.dirty = make(map[string]int32), make(map[string]bool), false
+	h := s.c.w.history
+	if newest := h.newest[s.id]; newest == nil || newest.rank < s.rank {
+		h.newest[s.id] = &claim{s.rank, s.c.w.nowUs}
+	}
+	s.c.tracef("owns %s as %d epoch %d", s.id, s.pid, s.epoch)
+	return true
+}
+
+// wrote checks that a success is not a zombie's: nobody else had the id when the request was sent.
+func (s *session) wrote(what string, sentUs int64) {
+	if newest := s.c.w.history.newest[s.id]; newest.rank > s.rank && sentUs > newest.sinceUs {
+		s.c.w.fail("%s: %s of %s was accepted although instance %d has owned the id since %d us", s.c.name, what, s.id, newest.rank, newest.sinceUs)
+	}
+}
+
+// insist is the client's, but gives up when the time of a transaction is long over, and notes what stays unknown.
+func (s *session) insist(make func() kmsg.Request, version int16) (resp kmsg.Response, sentUs int64, certain bool) {
+	certain = true
+	for range 60 {
+		sentUs = s.c.w.nowUs
+		if resp = s.c.ask(make(), version); resp != nil {
+			return resp, sentUs, certain
+		}
+		certain, s.dirty = false, true
+		s.c.sleep(s.c.w.Int64N(100 * msInUs))
+	}
+	return nil, sentUs, false
+}
+
+// produce writes one batch of the open transaction.
+func (s *session) produce(tx *transaction, topic string, partition int32, of []uint64) bool {
+	name := partitionName(topic, partition)
+	version := int16(12)
+	if !s.v2 {
+		version = 11
+		if !s.added[name] && !s.add(topic, partition) {
+			return false
+		}
+	}
+	b := record.NewBuilder()
+	b.Transactional, b.ProducerID, b.ProducerEpoch, b.BaseSequence = true, s.pid, s.epoch, s.sequences[name]
+	made := s.c.build(b, topic, partition, tx.name, tx, of)
+	s.sequences[name] += int32(len(made.values))
+	for {
+		resp, sentUs, _ := s.insist(func() kmsg.Request { return produceRequest(topic, partition, made.raw, &s.id) }, version)
+		if resp == nil {
+			return false
+		}
+		switch code := resp.(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode; code {
+		case 0:
+			s.wrote("Produce", sentUs)
+			for _, v := range made.values {
+				v.acked = true
+			}
+			return true
+		case kerr.KafkaStorageError.Code, kerr.NotLeaderForPartition.Code, kerr.NotEnoughReplicas.Code:
+			s.c.sleep(s.c.w.Int64N(100 * msInUs))
+		default:
+			return s.refused("Produce", code)
+		}
+	}
+}
+
+// refused notes that the transaction cannot go on.
+func (s *session) refused(what string, code int16) bool {
+	s.c.tracef("%s of %s (%d epoch %d) is refused with code %d", what, s.id, s.pid, s.epoch, code)
+	s.c.w.stats.Fenced++
+	s.dirty = true
+	return false
+}
+
+func (s *session) add(topic string, partition int32) bool {
+	resp, _, _ := s.insist(func() kmsg.Request {
+		req := kmsg.NewPtrAddPartitionsToTxnRequest()
+		req.TransactionalID, req.ProducerID, req.ProducerEpoch = s.id, s.pid, s.epoch
+		t := kmsg.NewAddPartitionsToTxnRequestTopic()
+		t.Topic, t.Partitions = topic, []int32{partition}
+		req.Topics = append(req.Topics, t)
+		return req
+	}, 3)
+	if resp == nil {
+		return false
+	}
+	if code := resp.(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0].ErrorCode; code != 0 {
+		return s.refused("AddPartitionsToTxn", code)
+	}
+	s.added[partitionName(topic, partition)] = true
+	return true
+}
+
+// member is who commits offsets.
+type member struct {
+	group      string
+	id         string
+	generation int32
+}
+
+// offsets puts positions into the open transaction.
+func (s *session) offsets(m member, cursors []*cursor) bool {
+	version := int16(5)
+	if !s.v2 {
+		version = 3
+		resp, _, _ := s.insist(func() kmsg.Request {
+			req := kmsg.NewPtrAddOffsetsToTxnRequest()
+			req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group = s.id, s.pid, s.epoch, m.group
+			return req
+		}, 3)
+		if resp == nil {
+			return false
+		}
+		if code := resp.(*kmsg.AddOffsetsToTxnResponse).ErrorCode; code != 0 {
+			return s.refused("AddOffsetsToTxn", code)
+		}
+	}
+	resp, sentUs, _ := s.insist(func() kmsg.Request {
+		req := kmsg.NewPtrTxnOffsetCommitRequest()
+		req.TransactionalID, req.ProducerID, req.ProducerEpoch = s.id, s.pid, s.epoch
+		req.Group, req.MemberID, req.Generation = m.group, m.id, m.generation
+		t := kmsg.NewTxnOffsetCommitRequestTopic()
+		t.Topic = "in"
+		for _, u := range cursors {
+			p := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+			p.Partition, p.Offset = u.partition, u.offset
+			t.Partitions = append(t.Partitions, p)
+		}
+		req.Topics = append(req.Topics, t)
+		return req
+	}, version)
+	if resp == nil {
+		return false
+	}
+	for _, p := range resp.(*kmsg.TxnOffsetCommitResponse).Topics[0].Partitions {
+		if p.ErrorCode != 0 {
+			return s.refused("TxnOffsetCommit", p.ErrorCode)
+		}
+	}
+	s.wrote("TxnOffsetCommit", sentUs)
+	return true
+}
+
+// end ends the transaction; false means that the session has ended as well.
+func (s *session) end(tx *transaction, commit bool) bool {
+	version := int16(5)
+	if !s.v2 {
+		version = 4
+	}
+	tx.tried = commit
+	resp, sentUs, certain := s.insist(func() kmsg.Request {
+		req := kmsg.NewPtrEndTxnRequest()
+		req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = s.id, s.pid, s.epoch, commit
+		return req
+	}, version)
+	if resp == nil {
+		return false
+	}
+	r := resp.(*kmsg.EndTxnResponse)
+	if r.ErrorCode != 0 {
+		tx.aborted = certain || !commit
+		return s.refused("EndTxn", r.ErrorCode)
+	}
+	if certain {
+		s.wrote("EndTxn", sentUs)
+	}
+	tx.committed, tx.aborted = commit, !commit
+	if commit {
+		s.c.w.stats.Commits++
+	} else {
+		s.c.w.stats.Aborts++
+	}
+	s.c.tracef("%s is ended, commit %t", tx.name, commit)
+	s.added = make(map[string]bool)
+	switch {
+	case s.v2:
+		if s.pid != r.ProducerID || s.epoch != r.ProducerEpoch {
+			s.sequences = make(map[string]int32)
+		}
+		s.pid, s.epoch, s.dirty = r.ProducerID, r.ProducerEpoch, false
+	case s.dirty || !commit:
+		// A late request of this transaction must not hit the next one of the same epoch (KIP-890).
+		return s.init(true)
+	}
+	return true
+}

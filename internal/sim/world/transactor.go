@@ -1,0 +1,50 @@
+package world
+
+import "fmt"
+
+// startTransactor starts one instance of a transactional producer. Now and then it starts its successor while it still
+// runs: then it is a zombie, and must be fenced.
+func (w *World) startTransactor(id string, rank, rounds int, v2 bool) {
+	name := fmt.Sprintf("%s.%d", id, rank)
+	w.producers++
+	w.startClient(name, true, func(c *client) {
+		defer func() { w.producers-- }()
+		succeeded := false
+		s := &session{c: c, id: id, rank: rank, v2: v2, current: func() bool { return !succeeded }}
+		alive := s.init(false)
+		for round := 0; round < rounds; round++ {
+			if !alive {
+				if succeeded {
+					return
+				}
+				if w.mode.lossy {
+					c.createTopics() // they may be lost with the power
+				}
+				alive = s.init(false)
+			}
+			if !succeeded && rank < 4 && w.chance(12) {
+				succeeded = true
+				w.startTransactor(id, rank+1, rounds-round, v2)
+			}
+			alive = s.round(w.beginTransaction(fmt.Sprintf("%s-%d", name, round)))
+			if w.chance(40) {
+				c.sleep(w.Int64N(2 * secondInUs))
+			}
+		}
+	})
+}
+
+// round is one transaction, ended or given up.
+func (s *session) round(tx *transaction) bool {
+	w := s.c.w
+	for range 1 + w.IntN(4) {
+		topic := []string{"in", "plain"}[w.IntN(2)]
+		if !s.produce(tx, topic, w.Int32N(inputPartitions), nil) {
+			return false
+		}
+		if w.chance(5) {
+			s.c.sleep(w.Int64N(2 * transactionMs * msInUs))
+		}
+	}
+	return s.end(tx, w.chance(75))
+}

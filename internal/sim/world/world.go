@@ -1,0 +1,227 @@
+// Package world runs the real broker, below its sockets, in a virtual world: one seeded scheduler with a virtual clock,
+// a network that loses and delays, a disk that forgets, processes that crash and return, and clients that check what
+// they read. A seed decides everything, so it replays to the byte.
+package world
+
+import (
+	"container/heap"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"runtime/debug"
+
+	"github.com/strandline-io/strandline/broker/machine"
+	"github.com/strandline-io/strandline/internal/vfs"
+)
+
+// Options of one run.
+type Options struct {
+	Seed uint64
+	// Trace, when not nil, gets one line for each event.
+	Trace io.Writer
+}
+
+// Result is what a run came to.
+type Result struct {
+	// Err is the first violated check; nil if all held.
+	Err error
+	// Hash sums up the content of every event; equal seeds have equal hashes.
+	Hash   uint64
+	Events int
+	Stats  Stats
+}
+
+// Stats says what a run has crossed.
+type Stats struct {
+	Crashes, PowerLosses, Recoveries, Snapshots, Shelvings int
+	Commits, Aborts, Fenced, Read                          int
+	VirtualMs                                              int64
+}
+
+// violation is a check that failed.
+type violation struct{ error }
+
+// event is something that happens at a time.
+type event struct {
+	atUs int64
+	n    uint64 // insertion number
+	do   func()
+}
+
+type eventHeap []event
+
+func (h eventHeap) Len() int { return len(h) }
+func (h eventHeap) Less(i, j int) bool {
+	return h[i].atUs < h[j].atUs || h[i].atUs == h[j].atUs && h[i].n < h[j].n
+}
+func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *eventHeap) Push(x any)   { *h = append(*h, x.(event)) }
+func (h *eventHeap) Pop() any {
+	old := *h
+	e := old[len(old)-1]
+	old[len(old)-1] = event{}
+	*h = old[:len(old)-1]
+	return e
+}
+
+// World is one run.
+type World struct {
+	*rand.Rand
+	opts    Options
+	nowUs   int64
+	heap    eventHeap
+	pushed  uint64
+	hash    io.Writer
+	current *coroutine
+	stats   Stats
+
+	disk    *vfs.Mem
+	process *process // nil while it is down
+	wallMs  int64    // the wall clock at virtual time 0; jumps move it
+	mode    mode
+	net     network
+	seen    map[uint32]shown  // newest published state of each partition
+	hashes  map[uint64]uint64 // the machine's hash after each unit
+	history *history
+
+	coroutines []*coroutine
+	writers    int // clients whose work is not done
+	readers    int
+	producers  int  // clients that write inputs and are not done
+	processed  bool // every input has its output
+	healed     bool // no more faults
+	ended      bool
+}
+
+// mode is drawn once per run.
+type mode struct {
+	write     bool // DurabilityWrite; replies leave before the sync
+	lossy     bool // with it, power is lost as well: then only the broker's own state is checked
+	calm      bool // no faults
+	smallTail bool // the journal is moved as early as possible
+}
+
+const (
+	faultsForUs   = 20_000_000
+	healedForUs   = 240_000_000 // after the last fault everything must end within this
+	maxEvents     = 2_000_000
+	startWallMs   = 1_700_000_000_000
+	msInUs        = 1000
+	secondInUs    = 1000 * msInUs
+	transactionMs = 5000
+)
+
+// Run runs one seed.
+func Run(o Options) (r Result) {
+	h := fnv.New64a()
+	w := &World{
+		Rand: rand.New(rand.NewPCG(o.Seed, 4)), opts: o, hash: h, wallMs: startWallMs, disk: vfs.NewMem(),
+		seen: make(map[uint32]shown), hashes: map[uint64]uint64{0: machine.New(machineConfig).Hash()}, history: newHistory(),
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			switch v := p.(type) {
+			case violation:
+				r.Err = v.error
+			case *crashedCoroutine:
+				r.Err = fmt.Errorf("panic: %v\n%s", v.value, v.stack)
+			default:
+				r.Err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+			}
+			w.tracef("FAILED %v", r.Err)
+		}
+		w.quit()
+		r.Hash, r.Events, r.Stats = h.Sum64(), int(w.pushed), w.stats
+		r.Stats.VirtualMs = w.nowUs / msInUs
+	}()
+	w.begin()
+	for len(w.heap) > 0 && !w.ended {
+		e := heap.Pop(&w.heap).(event)
+		w.nowUs = max(w.nowUs, e.atUs)
+		e.do()
+		if w.pushed > maxEvents {
+			w.fail("no end after %d events: %s", w.pushed, w.waiting())
+		}
+	}
+	return r
+}
+
+func (w *World) begin() {
+	w.mode.write = w.IntN(4) == 0
+	w.mode.lossy = w.mode.write && w.IntN(2) == 0
+	w.mode.calm = w.IntN(16) == 0
+	w.mode.smallTail = w.IntN(2) == 0
+	w.tracef("mode %+v", w.mode)
+	w.boot()
+	w.startClients()
+	w.startClient("judge", false, (*client).runJudge)
+	w.after(faultsForUs, w.heal)
+	if !w.mode.calm {
+		w.after(w.Int64N(secondInUs), w.fault)
+	}
+}
+
+// quit ends all coroutines.
+func (w *World) quit() {
+	if p := w.process; p != nil {
+		p.dead = true
+		w.disk.ProcessCrash()
+	}
+	for _, c := range w.coroutines {
+		c.end()
+	}
+}
+
+// after plans do.
+func (w *World) after(us int64, do func()) {
+	w.pushed++
+	heap.Push(&w.heap, event{w.nowUs + us, w.pushed, do})
+}
+
+// tracef notes what happens; the notes make up the run's hash.
+func (w *World) tracef(format string, args ...any) {
+	line := fmt.Appendf(nil, "%10.3f ", float64(w.nowUs)/msInUs)
+	line = fmt.Appendf(line, format, args...)
+	line = append(line, '\n')
+	w.hash.Write(line)
+	if w.opts.Trace != nil {
+		w.opts.Trace.Write(line)
+	}
+}
+
+// fail ends the run.
+func (w *World) fail(format string, args ...any) {
+	panic(violation{fmt.Errorf(format, args...)})
+}
+
+// wall is the wall clock.
+func (w *World) wall() int64 { return w.wallMs + w.nowUs/msInUs }
+
+// chance is true in n of 100.
+func (w *World) chance(n int) bool { return w.IntN(100) < n }
+
+// waiting names the clients that have not ended.
+func (w *World) waiting() string {
+	names := ""
+	for _, c := range w.coroutines {
+		if !c.done && c.client {
+			names += " " + c.name
+		}
+	}
+	return names
+}
+
+// Add sums up.
+func (s *Stats) Add(o Stats) {
+	s.Crashes += o.Crashes
+	s.PowerLosses += o.PowerLosses
+	s.Recoveries += o.Recoveries
+	s.Snapshots += o.Snapshots
+	s.Shelvings += o.Shelvings
+	s.Commits += o.Commits
+	s.Aborts += o.Aborts
+	s.Fenced += o.Fenced
+	s.Read += o.Read
+	s.VirtualMs += o.VirtualMs
+}

@@ -10,7 +10,7 @@ import (
 type Policy struct {
 	Action PolicyAction
 	// DeadLetterTopic is where DeadLetter sends the record: same key and value, in the same transaction, with headers
-	// that name error, task, stream, partition and offset.
+	// that name error, task, stream, partition and offset. What would exceed MaxRecordBytes is cut, see HeaderCut.
 	DeadLetterTopic string
 }
 
@@ -44,6 +44,9 @@ const (
 	HeaderOffset    = "strandline.offset"
 	HeaderFile      = "strandline.file"
 	HeaderLine      = "strandline.line"
+	// HeaderCut is there if the record was too large for a dead letter, and says how long key and value were (a line that
+	// is longer than allowed is not read to its end). Headers of the record itself go first, then bytes of value and key.
+	HeaderCut = "strandline.cut"
 )
 
 // RecordError says which record failed where. Err is the codec's or the user's error, or a *PanicError.

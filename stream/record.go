@@ -1,10 +1,34 @@
 package stream
 
+import "math"
+
+// MaxTimeMs is the latest event time, in April 2262: Kafka clients that count nanoseconds carry none behind it, and turn a
+// later one into another without a word. A record behind it is an error under its input's policy.
+const MaxTimeMs = math.MaxInt64 / 1_000_000
+
+// MaxRecordBytes bounds what a record that is sent to a topic takes: key, value, headers and overheadBytes, and
+// headerOverheadBytes for each header. It is what a Kafka cluster takes by default.
+const MaxRecordBytes = 1 << 20
+
+const (
+	overheadBytes       = 128 // at least a batch's header and the lengths in a record
+	headerOverheadBytes = 12
+)
+
+// RecordBytes is what counts against MaxRecordBytes.
+func RecordBytes(key, value []byte, headers []Header) int {
+	n := overheadBytes + len(key) + len(value)
+	for _, h := range headers {
+		n += headerOverheadBytes + len(h.Key) + len(h.Value)
+	}
+	return n
+}
+
 // Record is one typed record inside a topology.
 type Record[K, V any] struct {
 	Key   K
 	Value V
-	// TimeMs is the event time, milliseconds since 1970 UTC, never negative.
+	// TimeMs is the event time, milliseconds since 1970 UTC, 0 to MaxTimeMs.
 	TimeMs int64
 	// NullKey and Null say that the record has no key, or no value (a tombstone); Key or Value is then the zero value.
 	// A null stays a null through every operator that keeps the field.
@@ -51,6 +75,6 @@ type Emission struct {
 	Key     []byte
 	Value   []byte // nil is a tombstone
 	Headers []Header
-	// TimestampMs is the event time, never negative.
+	// TimestampMs is the event time, 0 to MaxTimeMs.
 	TimestampMs int64
 }

@@ -281,6 +281,33 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
+// Lines that no topic takes are bad input like others: longer than a record, or later than a Kafka client can say. A day
+// ahead of the clock is none of that, although brokers refuse it by default.
+func TestLinesThatDoNotFit(t *testing.T) {
+	line := func(date string) string {
+		return `{"date":"` + date + `","delay":66,"distance":1750,"origin":"DTW","destination":"LAS"}` + "\n"
+	}
+	data := t.TempDir()
+	file := filepath.Join(data, "bad.ndjson")
+	text := line("2001/01/01 00:47") + strings.Repeat("long", 1<<20) + "\n" + line("2600/01/01 00:47") + line("2199/12/31 00:47") +
+		strings.Repeat("l", 1<<20) + "\n"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := mustRun(t, "-data", data, "-input", file, "-bad-input", "dead-letter")
+	if !strings.Contains(out, "2 flights → 2 origin-days") || !strings.Contains(out, "3 lines") {
+		t.Errorf("got %s", out)
+	}
+	letters := topic(t, data, deadLetters)
+	if len(letters) != 3 || len(letters[0]) < 1<<19 || !strings.Contains(letters[1], "2600") || len(letters[2]) < 1<<19 {
+		t.Errorf("%d dead letters", len(letters))
+	}
+	rows := topic(t, data, resultTopic)
+	if len(rows) != 2 || !strings.Contains(rows[0]+rows[1], "2001-01-01") || !strings.Contains(rows[0]+rows[1], "2199-12-31") {
+		t.Errorf("rows %q", rows)
+	}
+}
+
 func TestFlagsAreChecked(t *testing.T) {
 	f := func(want string, args ...string) {
 		t.Helper()

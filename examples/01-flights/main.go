@@ -201,11 +201,12 @@ func runParent(ctx context.Context, o options, stdout, stderr io.Writer) (err er
 	}
 	brokers := strings.Split(o.brokers, ",")
 	if o.brokers == "" {
-		address, stop, err := o.embedded(stderr)
-		if err != nil {
-			return err
+		address, stop, startErr := o.embedded(stderr)
+		if startErr != nil {
+			return startErr
 		}
-		defer func() { err = errors.Join(err, stop()) }()
+		// A broker that stopped says why; what its clients saw of that only follows.
+		defer func() { err = errors.Join(stop(), err) }()
 		brokers = []string{address}
 		// Nobody else has this broker: what a killed run left need not time out.
 		if err := task.Evict(ctx, plan, o.config(brokers, stderr).Kafka); err != nil {

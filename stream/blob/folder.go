@@ -48,7 +48,7 @@ func (d *folder) error(op, name string, err error) error {
 	switch {
 	case errors.Is(err, vfs.ErrNoSpace):
 		e.Advice = "free space on that disk"
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EROFS):
 		e.Kind, e.Advice = ErrRefused, "let this user read and write that folder"
 	case errors.Is(err, fs.ErrInvalid):
 		e.Kind = ErrInvalid

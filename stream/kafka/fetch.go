@@ -216,6 +216,7 @@ func decode(tp TopicPartition, from int64, p *kmsg.FetchResponseTopicPartition, 
 		Topic:          tp.Topic,
 		Partition:      tp.Partition,
 	}, p, decompressor, nil)
+	late := findFarBatches(p.RecordBatches)
 	b := Batch{
 		TopicPartition:   tp,
 		NextOffset:       max(next, from),
@@ -231,6 +232,9 @@ func decode(tp TopicPartition, from int64, p *kmsg.FetchResponseTopicPartition, 
 			continue
 		}
 		rec := Record{TopicPartition: tp, Offset: r.Offset, TimestampMs: r.Timestamp.UnixMilli(), Key: r.Key, Value: r.Value}
+		if far := late.find(r.Offset); far != nil {
+			rec.TimestampMs = far.timestampMs(r.Timestamp)
+		}
 		for _, h := range r.Headers {
 			rec.Headers = append(rec.Headers, Header{Key: h.Key, Value: h.Value})
 			b.SizeBytes += len(h.Key) + len(h.Value)

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kmsg"
 	"go.uber.org/goleak"
@@ -301,6 +302,32 @@ func TestCreateTopicsComparesWhatExists(t *testing.T) {
 	got, err := c.Topics(t.Context(), "a", "nowhere")
 	if err != nil || len(got) != 1 {
 		t.Errorf("%v %v", got, err)
+	}
+}
+
+// Topics are asked to take any event time; a broker that does not know the setting gets the topic without.
+func TestCreateTopicsForAnyTime(t *testing.T) {
+	fake, c := cluster(t, 2)
+	var asked []string
+	fake.ControlKey(19, func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		fake.KeepControl()
+		resp := kreq.ResponseKind().(*kmsg.CreateTopicsResponse)
+		for _, rt := range kreq.(*kmsg.CreateTopicsRequest).Topics {
+			for _, set := range rt.Configs {
+				asked = append(asked, rt.Topic+" "+set.Name+"="+*set.Value)
+				if set.Name == timestampAfterMax {
+					st := kmsg.NewCreateTopicsResponseTopic()
+					st.Topic, st.ErrorCode = rt.Topic, kerr.InvalidConfig.Code
+					resp.Topics = append(resp.Topics, st)
+				}
+			}
+		}
+		return resp, nil, len(resp.Topics) > 0
+	})
+	create(t, c, TopicSpec{Name: "a", Partitions: 1, KeepForever: true})
+	want := "a retention.ms=-1, a message.timestamp.after.max.ms=9223372036854775807, a retention.ms=-1"
+	if got := strings.Join(asked, ", "); got != want {
+		t.Errorf("asked for %s, want %s", got, want)
 	}
 }
 

@@ -154,13 +154,24 @@ func (p *Producer) Produce(ctx context.Context, r Record, done func(offset int64
 	}
 	p.kc.Produce(ctx, kr, func(kr *kgo.Record, err error) {
 		if err != nil {
-			err = fmt.Errorf("kafka: produce to %s-%d: %w", kr.Topic, kr.Partition, err)
+			err = fmt.Errorf("kafka: produce to %s-%d: %w%s", kr.Topic, kr.Partition, err, produceAdvice(err))
 			p.setErr(err)
 		}
 		if done != nil {
 			done(kr.Offset, err)
 		}
 	})
+}
+
+// produceAdvice says what mends a refusal that depends on the topic's settings.
+func produceAdvice(err error) string {
+	switch {
+	case errors.Is(err, kerr.InvalidTimestamp):
+		return ": raise the topic's message.timestamp.after.max.ms, or message.timestamp.before.max.ms"
+	case errors.Is(err, kerr.MessageTooLarge):
+		return ": raise the topic's max.message.bytes, up to 1 MiB, or send smaller records"
+	}
+	return ""
 }
 
 func (p *Producer) setErr(err error) {

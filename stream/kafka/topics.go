@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"sort"
 	"strconv"
 
@@ -26,7 +28,9 @@ type TopicSpec struct {
 	Partitions int32
 	// Compacted asks for cleanup.policy=compact, else delete.
 	Compacted bool
-	// KeepForever asks for retention.ms=-1, because event times may be years old.
+	// KeepForever asks for retention.ms=-1, because event times may be years old, and for a
+	// message.timestamp.after.max.ms without bound, because they may also lie ahead: of a schedule, or of a day that is
+	// not over. Brokers refuse by default what is more than an hour ahead.
 	KeepForever bool
 }
 
@@ -96,6 +100,19 @@ func (c *Client) create(ctx context.Context, specs []TopicSpec) error {
 	if len(specs) == 0 {
 		return nil
 	}
+	refused, err := c.tryCreate(ctx, specs, true)
+	if err != nil || len(refused) == 0 {
+		return err
+	}
+	_, err = c.tryCreate(ctx, refused, false)
+	return err
+}
+
+// timestampAfterMax is unknown to Apache Kafka before 3.6 (KIP-937), which takes any time.
+const timestampAfterMax = "message.timestamp.after.max.ms"
+
+// tryCreate creates topics. With anyTime, those whose configuration the broker does not take come back in refused.
+func (c *Client) tryCreate(ctx context.Context, specs []TopicSpec, anyTime bool) (refused []TopicSpec, _ error) {
 	req := kmsg.NewPtrCreateTopicsRequest()
 	for _, s := range specs {
 		t := kmsg.NewCreateTopicsRequestTopic()
@@ -110,22 +127,32 @@ func (c *Client) create(ctx context.Context, specs []TopicSpec) error {
 		}
 		if s.KeepForever {
 			set("retention.ms", "-1")
+			if anyTime {
+				set(timestampAfterMax, strconv.FormatInt(math.MaxInt64, 10))
+			}
 		}
 		req.Topics = append(req.Topics, t)
 	}
 	resp, err := req.RequestWith(ctx, c.kc)
 	if err != nil {
-		return fmt.Errorf("kafka: creating topics: %w", err)
+		return nil, fmt.Errorf("kafka: creating topics: %w", err)
 	}
 	for _, t := range resp.Topics {
 		if t.ErrorCode == kerr.TopicAlreadyExists.Code {
 			continue
 		}
+		if anyTime && t.ErrorCode == kerr.InvalidConfig.Code {
+			i := slices.IndexFunc(specs, func(s TopicSpec) bool { return s.Name == t.Topic })
+			if i >= 0 && specs[i].KeepForever {
+				refused = append(refused, specs[i])
+				continue
+			}
+		}
 		if err := codeError("creating topic "+strconv.Quote(t.Topic), t.ErrorCode, t.ErrorMessage); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return refused, nil
 }
 
 // awaitTopics waits until metadata shows topics that were just created.

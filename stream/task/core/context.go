@@ -70,8 +70,13 @@ func (c *callContext) Store(name string) stream.Store {
 
 func (c *callContext) Emit(output int, e stream.Emission) {
 	out := &c.t.stage.Outputs[output]
-	if e.TimestampMs < 0 {
-		c.fail(fmt.Errorf("output %s: event time %d is before 1970", out.Name, e.TimestampMs))
+	if err := checkTime(e.TimestampMs); err != nil {
+		c.fail(fmt.Errorf("output %s: %w", out.Name, err))
+		return
+	}
+	if n := stream.RecordBytes(e.Key, e.Value, e.Headers) + 1; n > stream.MaxRecordBytes {
+		c.fail(fmt.Errorf("output %s: the record takes %d bytes (key %d, value %d), a topic takes up to %d",
+			out.Name, n, len(e.Key), len(e.Value), stream.MaxRecordBytes))
 		return
 	}
 	r := OutRecord{Topic: out.Topic, Key: e.Key, Value: e.Value, Headers: e.Headers, TimestampMs: e.TimestampMs}
@@ -89,8 +94,8 @@ func (c *callContext) Emit(output int, e stream.Emission) {
 
 func (c *callContext) WriteSink(sink int, r stream.SinkRecord) {
 	s := c.t.sinks[sink]
-	if r.TimestampMs < 0 {
-		c.fail(fmt.Errorf("sink %s: event time %d is before 1970", s.name, r.TimestampMs))
+	if err := checkTime(r.TimestampMs); err != nil {
+		c.fail(fmt.Errorf("sink %s: %w", s.name, err))
 		return
 	}
 	r.RowSequence = s.rows

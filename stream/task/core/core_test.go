@@ -354,6 +354,51 @@ func TestPolicies(t *testing.T) {
 	f(stream.DeadLetter("dead"), "produce 1 job-by/0 dead/0 job-by/0")
 }
 
+// Records that no topic takes are under the policy too, and what the policy sends always fits.
+func TestRecordsThatDoNotFit(t *testing.T) {
+	big := strings.Repeat("v", stream.MaxRecordBytes-1000) // fits alone, and not with itself as its key
+	f := func(m stream.Message, want ...string) Effect {
+		t.Helper()
+		r := newRig(t, echo(t, stream.DeadLetter("dead")), Config{})
+		r.assign(1)
+		e := records(5, "x")
+		m.Offset, e.Next.Offset = 5, 6
+		e.Records[0] = m
+		return r.step(e, want...)[0]
+	}
+	f(stream.Message{Value: []byte("x"), TimestampMs: stream.MaxTimeMs}, "produce 1 job-by/0")
+	f(stream.Message{Value: []byte("x"), TimestampMs: stream.MaxTimeMs + 1}, "produce 1 dead/0")
+	f(stream.Message{Value: []byte("x"), TimestampMs: -1}, "produce 1 dead/0")
+
+	whole := f(stream.Message{Value: []byte(big)}, "produce 1 dead/0").(Produce).Records[0]
+	if len(whole.Value) != len(big) || header(whole, stream.HeaderCut) != "" {
+		t.Fatalf("a dead letter of %d bytes, cut %q: it fits as it is", len(whole.Value), header(whole, stream.HeaderCut))
+	}
+	cut := func(m stream.Message, want string) {
+		t.Helper()
+		r := f(m, "produce 1 dead/0").(Produce).Records[0]
+		if n := stream.RecordBytes(r.Key, r.Value, r.Headers); n > stream.MaxRecordBytes || n < stream.MaxRecordBytes/2 {
+			t.Errorf("the dead letter takes %d bytes, allowed are %d", n, stream.MaxRecordBytes)
+		}
+		if got := header(r, stream.HeaderCut); got != want {
+			t.Errorf("got header %q, want %q", got, want)
+		}
+	}
+	long := []byte(strings.Repeat("l", stream.MaxRecordBytes+1))
+	cut(stream.Message{Value: long}, "key 0, value 1048577 bytes")
+	cut(stream.Message{Key: long, Value: long}, "key 1048577, value 1048577 bytes")
+	cut(stream.Message{Value: long, Headers: []stream.Header{{Key: "h", Value: long}}}, "key 0, value 1048577 bytes")
+}
+
+func header(r OutRecord, key string) string {
+	for _, h := range r.Headers {
+		if h.Key == key {
+			return string(h.Value)
+		}
+	}
+	return ""
+}
+
 // Control messages are under no policy.
 func TestCorruptControlStops(t *testing.T) {
 	f := func(value, want string) {

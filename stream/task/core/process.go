@@ -118,8 +118,8 @@ func (w *Worker) user(t *task, in *input, m *stream.Message) bool {
 	if err == nil {
 		err = c.err
 	}
-	if err == nil && m.TimestampMs < 0 {
-		err = fmt.Errorf("event time %d is before 1970", m.TimestampMs)
+	if err == nil {
+		err = checkTime(m.TimestampMs)
 	}
 	if err == nil {
 		c.end()
@@ -162,9 +162,22 @@ func (w *Worker) failed(t *task, in *input, m *stream.Message, err error) {
 	}
 }
 
+// checkTime refuses event times that no Kafka client carries.
+func checkTime(ms int64) error {
+	switch {
+	case ms < 0:
+		return fmt.Errorf("event time %d is before 1970", ms)
+	case ms > stream.MaxTimeMs:
+		return fmt.Errorf("event time %d is after April 2262, allowed are milliseconds up to %d", ms, int64(stream.MaxTimeMs))
+	}
+	return nil
+}
+
 // maxDeadLetterError bounds the error text in a dead letter's header.
 const maxDeadLetterError = 2048
 
+// deadLetter is the record with headers that say what was wrong. One that would be too large with them is cut: a dead
+// letter that cannot be sent would hold up the job for ever, which is what the policy is to prevent.
 func deadLetter(re *stream.RecordError, m *stream.Message, topic string) OutRecord {
 	text := re.Err.Error()
 	if len(text) > maxDeadLetterError {
@@ -181,5 +194,20 @@ func deadLetter(re *stream.RecordError, m *stream.Message, topic string) OutReco
 		add(stream.HeaderFile, re.File)
 		add(stream.HeaderLine, strconv.FormatInt(re.Line, 10))
 	}
-	return OutRecord{Topic: topic, Key: m.Key, Value: m.Value, Headers: headers, TimestampMs: max(0, m.TimestampMs)}
+	r := OutRecord{Topic: topic, Key: m.Key, Value: m.Value, Headers: headers, TimestampMs: m.TimestampMs}
+	if checkTime(r.TimestampMs) != nil {
+		r.TimestampMs = 0
+	}
+	if stream.RecordBytes(r.Key, r.Value, r.Headers) <= stream.MaxRecordBytes {
+		return r
+	}
+	add(stream.HeaderCut, fmt.Sprintf("key %d, value %d bytes", len(m.Key), len(m.Value)))
+	r.Headers = headers
+	if stream.RecordBytes(nil, nil, r.Headers) > stream.MaxRecordBytes/2 {
+		r.Headers = headers[len(m.Headers):]
+	}
+	room := stream.MaxRecordBytes - stream.RecordBytes(nil, nil, r.Headers)
+	r.Key = r.Key[:min(len(r.Key), room/2)]
+	r.Value = r.Value[:min(len(r.Value), room-len(r.Key))]
+	return r
 }

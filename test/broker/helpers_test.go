@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ import (
 )
 
 // patience bounds every wait of these tests; the machine may be loaded.
-const patience = 60 * time.Second
+const patience = 30 * time.Second
 
 // binaries is the folder of the programs under test.
 var binaries string
@@ -120,6 +121,16 @@ func (s *server) stderr() string {
 	}
 	const kept = 16 << 10
 	return string(b[max(0, len(b)-kept):])
+}
+
+// dump ends a broker that hangs and logs what its goroutines do and what is in its folder.
+func (s *server) dump() {
+	s.t.Helper()
+	_ = syscall.Kill(s.Pid(), syscall.SIGQUIT)
+	_ = s.Wait()
+	files, _ := exec.Command("ls", "-lR", s.dir).CombinedOutput()
+	b, _ := os.ReadFile(s.log)
+	s.t.Logf("%s\n%s", files, b)
 }
 
 // memory returns a value of /proc/PID/status in bytes, such as VmRSS or VmHWM, its peak.
@@ -335,10 +346,12 @@ func eventually(t testing.TB, ctx context.Context, what string, f func() (bool, 
 		if ok {
 			return
 		}
+		if ctx.Err() != nil {
+			t.Fatalf("%s did not happen: %v", what, err)
+		}
 		select {
 		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("%s did not happen: %v", what, err)
+		case <-ctx.Done(): // a last look
 		}
 	}
 }

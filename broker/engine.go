@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/strandline-io/strandline/broker/journal"
 	"github.com/strandline-io/strandline/broker/machine"
@@ -44,6 +46,9 @@ func openEngine(cfg Config) (*engine, error) {
 	if err := disk.MkdirAll("."); err != nil {
 		return nil, fmt.Errorf("data folder %s: %w", cfg.DataDir, err)
 	}
+	if err := checkFolder(disk, cfg.DataDir); err != nil {
+		return nil, err
+	}
 	r := &recovery{cfg: cfg.machine(), extents: make(map[machine.PartitionID][]segment.Extent)}
 	r.reset()
 	j, err := journal.OpenFile(journal.FileConfig{
@@ -62,6 +67,24 @@ func openEngine(cfg Config) (*engine, error) {
 	e.keeper = newHousekeeper(cfg, e, r.shadow, r.snapshotSeq)
 	e.start(cfg, inbox, r, e.keeper)
 	return e, nil
+}
+
+// checkFolder refuses a folder that holds something and was never a broker's: most likely a wrong path was typed, such
+// as the parent of the folder that was meant, and an empty broker would start beside what the user looks for.
+func checkFolder(disk vfs.FS, dir string) error {
+	names, err := disk.List(".")
+	if err != nil {
+		return fmt.Errorf("data folder %s: %w", dir, err)
+	}
+	if slices.Contains(names, "journal") {
+		return nil
+	}
+	for _, name := range names {
+		if !strings.HasPrefix(name, ".") && name != "lost+found" && name != clusterIDFile {
+			return fmt.Errorf("the data folder %s holds %q and no broker's data: name a new or empty folder, or one that a broker made", dir, name)
+		}
+	}
+	return nil
 }
 
 // start fills the board and runs the loop, whose first operation is the new incarnation.
@@ -200,7 +223,7 @@ func (r *recovery) openError(cfg Config, err error) error {
 		if abs, absErr := filepath.Abs(dir); absErr == nil {
 			dir = abs
 		}
-		return fmt.Errorf("the data folder %s is in use by another broker: stop that one, or choose another folder: %w", dir, err)
+		return fmt.Errorf("the data folder %s is in use by another broker: stop that one, or choose another folder: %w", dir, vfs.ErrLocked)
 	}
 	return fmt.Errorf("open the data folder %s: %w", cfg.DataDir, err)
 }

@@ -12,11 +12,10 @@ func benchCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure any Kafka-protocol broker",
-		Args:  cobra.NoArgs,
 	}
 	cmd.AddCommand(
 		benchKind("produce", "Write records and measure throughput and latency", bench.Produce, produceFlags),
-		benchKind("consume", "Read a topic from its start and measure throughput", bench.Consume, consumeFlags),
+		benchKind("consume", "Read a topic from its start and measure throughput (a fresh topic is filled first, unmeasured)", bench.Consume, consumeFlags),
 		benchKind("txn", "Write transactions and measure their rate and latency", bench.Transactions, txnFlags),
 	)
 	return cmd

@@ -24,6 +24,9 @@ Without --brokers the drill starts and kills a broker of its own. Another one is
   strandline drill --brokers 127.0.0.1:9092 --start-cmd 'exec kafka-server-start.sh server.properties'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := parseDurability(c.Durability); err != nil {
+				return err
+			}
 			self, err := os.Executable()
 			if err != nil {
 				return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -28,8 +29,39 @@ func root() *cobra.Command {
 		Short:         "Exactly-once streaming: a Kafka-protocol broker, a stream processor, a blob sink",
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Version:       version(),
 	}
 	cmd.AddCommand(serveCommand(), topicCommand(), benchCommand(), drillCommand())
+	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return fmt.Errorf("%w; see %s --help (flags have two dashes)", err, c.CommandPath())
+	})
+	parents(cmd)
 	return cmd
+}
+
+// parents makes every command that only has subcommands refuse a word that is none of them, and show its help
+// without one.
+func parents(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		parents(c)
+	}
+	if cmd.Runnable() {
+		return
+	}
+	cmd.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("unknown command %q; see %s --help", args[0], c.CommandPath())
+		}
+		return c.Help()
+	}
+	cmd.Args = cobra.ArbitraryArgs
+}
+
+// version is what the Go tool knows of this build.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	return info.Main.Version
 }

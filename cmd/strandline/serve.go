@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -24,13 +26,9 @@ func serveCommand() *cobra.Command {
 			",\nkeeps its data in " + defaultDataDir + " and syncs before it answers.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch durability {
-			case "fsync":
-				c.Durability = broker.DurabilityFsync
-			case "write":
-				c.Durability = broker.DurabilityWrite
-			default:
-				return fmt.Errorf("--durability is %q: use fsync (survives power loss) or write (survives kill -9)", durability)
+			var err error
+			if c.Durability, err = parseDurability(durability); err != nil {
+				return err
 			}
 			// The zero values mean something else in a broker.Config: memory only, and the defaults.
 			switch {
@@ -55,8 +53,21 @@ func serveCommand() *cobra.Command {
 	return cmd
 }
 
+func parseDurability(s string) (broker.Durability, error) {
+	switch s {
+	case "fsync":
+		return broker.DurabilityFsync, nil
+	case "write":
+		return broker.DurabilityWrite, nil
+	}
+	return 0, fmt.Errorf("--durability is %q: use fsync (survives power loss) or write (survives kill -9)", s)
+}
+
 func serve(ctx context.Context, cmd *cobra.Command, c broker.Config, durability string) error {
 	b, err := broker.New(c)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%w; stop what listens there, or choose another address with --listen", err)
+	}
 	if err != nil {
 		return err
 	}

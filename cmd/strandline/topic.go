@@ -21,7 +21,7 @@ const (
 
 func topicCommand() *cobra.Command {
 	var brokers []string
-	cmd := &cobra.Command{Use: "topic", Short: "List, describe, create and delete topics", Args: cobra.NoArgs}
+	cmd := &cobra.Command{Use: "topic", Short: "List, describe, create and delete topics"}
 	cmd.PersistentFlags().StringSliceVar(&brokers, "brokers", []string{defaultBroker}, "addresses of the broker, host:port")
 	cmd.AddCommand(topicList(&brokers), topicDescribe(&brokers), topicCreate(&brokers), topicDelete(&brokers))
 	return cmd

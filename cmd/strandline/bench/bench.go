@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -32,7 +33,24 @@ type Config struct {
 	InFlight    int    // records in flight per producer; default 10,000
 	Committed   bool   // consume: read_committed
 	PerTxn      int    // txn: records per transaction; default 10
-	Warmup      time.Duration
+}
+
+// validate refuses what would silently mean something else.
+func (c Config) validate() error {
+	for _, v := range []struct {
+		name string
+		got  int64
+		low  int64
+	}{
+		{"records", c.Records, 1}, {"size", int64(c.SizeBytes), 1}, {"producers", int64(c.Producers), 0},
+		{"records per transaction", int64(c.PerTxn), 0}, {"partitions", int64(c.Partitions), 1}, {"rate", c.Rate, 0},
+		{"batch bytes", int64(c.BatchBytes), 0}, {"linger", int64(c.LingerMs), 0}, {"records in flight", int64(c.InFlight), 0},
+	} {
+		if v.got < v.low {
+			return fmt.Errorf("%s: %d is not possible, use %d or more", v.name, v.got, v.low)
+		}
+	}
+	return nil
 }
 
 func (c Config) orDefaults() Config {
@@ -56,6 +74,9 @@ func (c Config) orDefaults() Config {
 	}
 	return c
 }
+
+// answerWithin bounds the wait for a broker's first answer.
+const answerWithin = 10 * time.Second
 
 // Result is one measurement. Latencies are milliseconds from the moment a record or a transaction was due: with a
 // rate, the moment the rate asked for it, so that a stalled broker is charged for everything that it delayed.
@@ -112,15 +133,30 @@ func (r Result) Print(w io.Writer, asJSON bool) error {
 
 // topic returns the topic to use and a call that removes it again if it was made here.
 func (c Config) topic(ctx context.Context, kind string) (name string, remove func(), err error) {
-	if c.Topic != "" {
-		return c.Topic, func() {}, nil
-	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(c.Brokers...))
 	if err != nil {
 		return "", nil, err
 	}
-	name = fmt.Sprintf("bench-%s-%08x", kind, rand.Uint32())
 	admin := kadm.NewClient(client)
+	bounded, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	if err := client.Ping(bounded); err != nil {
+		client.Close()
+		return "", nil, fmt.Errorf("no broker answers at %s: %w; start one with `strandline serve`, or name another with --brokers",
+			strings.Join(c.Brokers, ","), err)
+	}
+	if c.Topic != "" {
+		defer client.Close()
+		topics, err := admin.ListTopics(bounded, c.Topic)
+		if err == nil {
+			err = topics[c.Topic].Err
+		}
+		if err != nil {
+			return "", nil, fmt.Errorf("topic %s: %w; create it with `strandline topic create %s`", c.Topic, err, c.Topic)
+		}
+		return c.Topic, func() {}, nil
+	}
+	name = fmt.Sprintf("bench-%s-%08x", kind, rand.Uint32())
 	if _, err := admin.CreateTopic(ctx, c.Partitions, 1, nil, name); err != nil {
 		client.Close()
 		return "", nil, fmt.Errorf("create topic %s on %v: %w", name, c.Brokers, err)

@@ -11,6 +11,9 @@ import (
 
 // Produce writes records and measures until the last is acknowledged.
 func Produce(ctx context.Context, c Config) (Result, error) {
+	if err := c.validate(); err != nil {
+		return Result{}, err
+	}
 	c = c.orDefaults()
 	topic, remove, err := c.topic(ctx, "produce")
 	if err != nil {

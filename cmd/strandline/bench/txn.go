@@ -13,6 +13,9 @@ import (
 // Transactions writes Records in transactions of PerTxn from Producers clients with a transactional id each. A
 // transaction's latency runs from its begin to the answer of its commit.
 func Transactions(ctx context.Context, c Config) (Result, error) {
+	if err := c.validate(); err != nil {
+		return Result{}, err
+	}
 	c = c.orDefaults()
 	topic, remove, err := c.topic(ctx, "txn")
 	if err != nil {

@@ -38,6 +38,9 @@ type Produce struct {
 	Acks            int16
 	TransactionalID *string
 	Partitions      []ProducePartition
+	// NoSpace says that there is no room for the batches: each is refused with KAFKA_STORAGE_ERROR, unless it is in
+	// already.
+	NoSpace bool
 }
 
 // ProducePartition is one batch for one partition. Batch is patched in place (base offset, leader epoch, max

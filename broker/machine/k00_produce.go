@@ -101,6 +101,10 @@ func (m *Machine) producePartition(b *Produce, pp *ProducePartition, r *ProduceP
 		FirstSequence: h.BaseSequence, LastSequence: h.LastSequence(),
 		Transactional: h.Transactional(), BumpsEpoch: b.Version >= produceImplicit,
 	}
+	if b.NoSpace {
+		refuseForSpace(p, batch, r)
+		return
+	}
 	if h.Transactional() && !m.joinTransaction(b, p, &batch, r) {
 		return
 	}
@@ -116,6 +120,22 @@ func (m *Machine) producePartition(b *Produce, pp *ProducePartition, r *ProduceP
 		r.LogAppendTimeMs = m.step.op.Now.WallMs
 	}
 	m.appendBatch(t, p, pp)
+}
+
+// refuseForSpace answers a batch for which there is no room. The client sends it again; a later one that is on its way
+// already must not slip in before it when there is room meanwhile. One that is in already needs none.
+func refuseForSpace(p *partition, batch producer.Batch, r *ProducePartitionReply) {
+	if batch.ProducerID >= 0 {
+		o := p.producers.Check(batch)
+		if o.Duplicate {
+			r.BaseOffset, r.LogStartOffset, r.LogAppendTimeMs = o.BaseOffset, p.logStart, -1
+			return
+		}
+		if o.Code == 0 {
+			p.producers.Refused(batch)
+		}
+	}
+	r.fail(kerr.KafkaStorageError, "the data folder's disk has no space left; free some, then produce again")
 }
 
 // findProduced is step 2.

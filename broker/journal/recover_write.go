@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 
+	"github.com/strandline-io/strandline/internal/mutant"
 	"github.com/strandline-io/strandline/internal/vfs"
 )
 
@@ -102,6 +103,9 @@ func (r *recovery) deliverPending(n *newSegment, give func(*unit, uint64, int64)
 		if bad != "" {
 			return damaged(in.name, p.pos, "unit %d was readable a moment ago: %s", p.seq, bad)
 		}
+		if mutant.On("replay skips the last unit") && p.seq == r.pending[len(r.pending)-1].seq {
+			break
+		}
 		if err := give(&u, n.number, p.newPos); err != nil {
 			return err
 		}
@@ -158,6 +162,9 @@ func (r *recovery) fill(n *newSegment, temp string) (err error) {
 		if err := r.rewrite(n, &g, units); err != nil {
 			return err
 		}
+	}
+	if mutant.On("recovery answers before its rewrite is durable") {
+		return nil
 	}
 	return n.file.Sync()
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/strandline-io/strandline/broker/machine/producer"
 	"github.com/strandline-io/strandline/broker/machine/txn"
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // snapshotVersion is the first byte of the format (docs/formats/machine.md).
@@ -231,13 +232,14 @@ func (m *Machine) restoreIdle(r *reader) {
 }
 
 func (m *Machine) restoreEntry(r *reader, p *partition, e producer.Entry) {
+	forgotten := mutant.On("sequences forgotten at restart") && e.TxnFirstOffset < 0 || mutant.On("open transaction forgotten at restart") && e.TxnFirstOffset >= 0
 	e.ProducerID, e.Epoch, e.CoordinatorEpoch = r.varint(), r.int16(), r.int32()
 	e.LastTimestampMs, e.TouchedMs = r.varint(), r.within(0, m.lastNow.EngineMs)
 	e.Batches = make([]producer.CachedBatch, min(r.count(4), 255))
 	for i := range e.Batches {
 		e.Batches[i] = producer.CachedBatch{LastSequence: r.int32(), Delta: r.int32(), LastOffset: r.within(0, p.end), TimestampMs: r.varint()}
 	}
-	if r.err == nil {
+	if r.err == nil && !forgotten {
 		r.check(p.producers.Restore(e))
 	}
 }

@@ -3,11 +3,10 @@ package sequencer
 import (
 	"fmt"
 
-	"github.com/twmb/franz-go/pkg/kerr"
-
 	"github.com/strandline-io/strandline/broker/journal"
 	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/broker/segment"
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // Appender is what deciding needs of a journal (see journal.Journal).
@@ -196,7 +195,7 @@ func (c *Core) journalEvent(e journal.Event, a *Actions) {
 // durable reports whether what g holds back may be said. Some units must survive a power cut also where replies
 // otherwise leave after the write: a lost tail could hand the same producer id out twice (design.md §2.2).
 func (c *Core) durable(g *group) bool {
-	if c.replyAfter == journal.Written {
+	if c.replyAfter == journal.Written || mutant.On("reply before sync") {
 		return g.seq <= c.written && g.barrier <= c.synced
 	}
 	return g.seq <= c.synced
@@ -251,7 +250,12 @@ func (c *Core) decideGroup(now machine.Now, a *Actions) bool {
 	}
 	c.submit(g)
 	g.seq, g.barrier = c.decided, c.barrier
-	if c.durable(g) && len(c.groups) == 0 {
+	if mutant.On("published before durable") {
+		a.Publish = append(a.Publish, g.publish)
+		g.publish = Publication{}
+	}
+	overtakes := mutant.On("reply overtakes the durable position") && len(g.out.Units) == 0
+	if c.durable(g) && len(c.groups) == 0 || overtakes {
 		c.releaseGroup(g, a)
 		return true
 	}
@@ -304,11 +308,8 @@ func (c *Core) step(now machine.Now, op *Operation, g *group, low bool) {
 		c.tick = false
 		c.machine.Step(&op.Op, out)
 	case *machine.Produce:
-		if low {
-			out.Replies = append(out.Replies, machine.Reply{ID: op.ID, Body: noSpace(body)})
-		} else {
-			c.machine.Step(&op.Op, out)
-		}
+		body.NoSpace = low
+		c.machine.Step(&op.Op, out)
 	default:
 		c.machine.Step(&op.Op, out)
 	}
@@ -380,7 +381,7 @@ func (c *Core) submit(g *group) {
 			pos += int64(len(b.Bytes))
 		}
 		c.decided = p.Seq
-		if g.out.Units[i].MustSync {
+		if g.out.Units[i].MustSync && !mutant.On("producer ids not synced") {
 			c.barrier = p.Seq
 		}
 	}
@@ -407,18 +408,6 @@ func (g *group) journalUnits() []journal.Unit {
 		g.units = append(g.units, journal.Unit{Meta: u.Meta, Batches: g.bufs[from:len(g.bufs):len(g.bufs)]})
 	}
 	return g.units
-}
-
-// noSpace answers a Produce that found no room on the disk.
-func noSpace(p *machine.Produce) *machine.ProduceReply {
-	r := &machine.ProduceReply{Partitions: make([]machine.ProducePartitionReply, len(p.Partitions))}
-	for i := range r.Partitions {
-		r.Partitions[i] = machine.ProducePartitionReply{
-			Code: kerr.KafkaStorageError.Code, BaseOffset: -1, LogAppendTimeMs: -1,
-			Message: "the data folder's disk has no space left; free some, then produce again",
-		}
-	}
-	return r
 }
 
 // isInternal tells the broker's own operations from clients'.

@@ -2,6 +2,8 @@ package group
 
 import (
 	"encoding/binary"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // Apply applies one durable record, decided now or replayed. An error wraps ErrCorrupt: the record is damaged or does
@@ -179,7 +181,7 @@ func (gs *Groups) applyOffsets(r *reader) error {
 			e := gs.makeEntry(g, t.name, p.partition)
 			o := &offset{offset: p.offset, leaderEpoch: p.leaderEpoch, metadata: p.metadata, commitMs: rec.atMs,
 				expireMs: rec.expireMs, order: gs.commits}
-			if rec.producerID == noProducer {
+			if rec.producerID == noProducer || mutant.On("pending offsets visible before the commit") {
 				gs.setCommitted(g, t.name, e, o)
 			} else {
 				gs.setPending(g, t.name, e, rec.producerID, o)

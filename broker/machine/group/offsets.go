@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"github.com/tidwall/btree"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // topicOffsets are a group's offsets in one topic, ascending by partition. Every entry has something in it.
@@ -195,7 +197,7 @@ func (gs *Groups) ApplyTxnEnd(producerID int64, commit bool) {
 	keys.Scan(func(k pendingKey) bool {
 		e := k.group.entry(k.topic, k.partition)
 		o := gs.clearPending(k.group, e, producerID)
-		if commit && (e.committed == nil || o.order > e.committed.order) {
+		if (commit || mutant.On("offsets of aborted transactions kept")) && (e.committed == nil || o.order > e.committed.order) {
 			gs.setCommitted(k.group, k.topic, e, o)
 		}
 		gs.prune(k.group, k.topic, e)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // AbortedWithin selects the aborted transactions of which data may lie in [from, upper), ascending by first offset as
@@ -19,6 +21,9 @@ func AbortedWithin(all []Aborted, from, upper int64) []Aborted {
 		if all[i].LastStable >= upper {
 			break // everything that ended later began at or behind upper
 		}
+	}
+	if mutant.On("aborted list one short") && len(found) > 0 {
+		found = found[:len(found)-1]
 	}
 	slices.SortFunc(found, func(a, b Aborted) int {
 		return cmp.Or(cmp.Compare(a.FirstOffset, b.FirstOffset), cmp.Compare(a.ProducerID, b.ProducerID))

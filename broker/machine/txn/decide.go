@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // InitRequest asks for a producer id and epoch under a transactional id. A client that already had some names them
@@ -62,6 +64,9 @@ func (c *Coordinator) Init(r InitRequest, newID func() int64) (InitPlan, *Refusa
 	}
 	if given {
 		plan.Init.LastEpoch = e.Epoch
+	}
+	if mutant.On("no epoch bump") && plan.Abort == nil || mutant.On("one bump over an open transaction") && plan.Abort != nil {
+		return plan, nil
 	}
 	if e.Epoch >= MaxEpoch {
 		plan.Init.PrevProducerID, plan.Init.ProducerID, plan.Init.Epoch = e.ProducerID, newID(), 0
@@ -233,7 +238,7 @@ func (t *transaction) judgeEnd(r EndRequest) (verdict, *Refusal) {
 		return 0, refuse(kerr.InvalidProducerIDMapping, "producer id", r.ProducerID, t.ProducerID)
 	}
 	if !r.BumpsEpoch {
-		if r.Epoch != t.Epoch {
+		if r.Epoch != t.Epoch && !mutant.On("stale epoch may end") {
 			return refuseFenced, nil
 		}
 		return endV1[t.State][kind], nil

@@ -25,9 +25,19 @@ func (w *World) startClients() {
 			})
 		}
 		for i := range 2 {
-			w.startTransactor(fmt.Sprintf("tx-%d", i), 1, 4+w.IntN(12), w.chance(60))
+			w.startTransactor(fmt.Sprintf("tx-%d", i), 1, 4+w.IntN(12))
 		}
 		if w.mode.lossy {
+			w.startClient("initializer", true, func(c *client) {
+				for range 60 {
+					c.initIdempotent()
+					if !w.healed && w.chance(20) {
+						// Just now, before a sync that nobody waited for.
+						w.after(w.Int64N(20*msInUs), func() { w.crash("power loss", true) })
+					}
+					c.sleep(w.Int64N(400 * msInUs))
+				}
+			})
 			return
 		}
 		for i := range 2 {

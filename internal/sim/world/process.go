@@ -26,6 +26,11 @@ type process struct {
 	keeper  *keeper
 	dead    bool
 
+	decided  uint64            // newest unit that was appended
+	durable  uint64            // newest unit that may be spoken of
+	asked    map[uint64]uint64 // what was decided before an operation came, by operation
+	releases journal.EventKind
+
 	ops        []*sequencer.Operation
 	events     []journal.Event
 	slow       bool
@@ -52,7 +57,7 @@ var machineConfig = machine.Config{Group: group.Config{InitialRebalanceDelayMs: 
 
 // boot starts a process on what is on the disk, and crashes it again if the disk fails meanwhile.
 func (w *World) boot() {
-	p := &process{w: w, lanes: make(map[journal.Lane]bool), startUs: w.nowUs}
+	p := &process{w: w, releases: journal.Synced, asked: make(map[uint64]uint64), lanes: make(map[journal.Lane]bool), startUs: w.nowUs}
 	p.fs = &slowDisk{Mem: w.disk, w: w, p: p}
 	r := newRecovery()
 	err := p.open(r)
@@ -73,7 +78,7 @@ func (w *World) boot() {
 func (p *process) open(r *recovery) (err error) {
 	durability := journal.DurabilityFsync
 	if p.w.mode.write {
-		durability = journal.DurabilityWrite
+		durability, p.releases = journal.DurabilityWrite, journal.Written
 	}
 	if err := p.fs.MkdirAll("."); err != nil {
 		return err
@@ -110,6 +115,7 @@ func (p *process) start(r *recovery) {
 		w.fail("V8: a snapshot of the recovered machine does not restore: %v", err)
 	}
 	p.verify = verify
+	p.decided, p.durable = r.lastSeq, r.lastSeq
 	p.board = sequencer.NewBoard(int32(p.journal.Incarnation()), func(id machine.PartitionID) *segment.Log {
 		return p.store.NewLog(p.journal, uint32(id))
 	})
@@ -190,6 +196,7 @@ func (a appender) Append(units []journal.Unit) []journal.Placed {
 			a.p.w.fail("V8: unit %d does not replay: %v", placed[i].Seq, err)
 		}
 		a.p.w.hashes[placed[i].Seq] = a.p.verify.Hash()
+		a.p.decided = placed[i].Seq
 	}
 	return placed
 }
@@ -199,12 +206,16 @@ func (p *process) submit(op *sequencer.Operation) {
 	p.lastID++
 	op.ID = p.lastID
 	_, _ = worldRand{p.w}.Read(op.Rand[:])
+	p.asked[op.ID] = p.decided
 	p.ops = append(p.ops, op)
 	p.wakeLoop()
 }
 
 func (p *process) journalEvent(e journal.Event) {
 	p.events = append(p.events, e)
+	if e.Kind == p.releases || e.Kind == journal.Synced {
+		p.durable = max(p.durable, e.Seq)
+	}
 	p.wakeLoop()
 }
 
@@ -240,6 +251,7 @@ func (p *process) loop() {
 		p.show(&a.Publish[i])
 	}
 	for _, d := range a.Deliver {
+		p.checkReplies(d.Replies)
 		d.Box.Deliver(d.Replies)
 	}
 	for _, release := range a.Release {
@@ -261,6 +273,16 @@ func (p *process) loop() {
 	}
 	p.planTimer(now, a.WakeAtEngineMs)
 	p.pump()
+}
+
+// checkReplies: what was decided before an operation came is durable when it is answered (V1, V4).
+func (p *process) checkReplies(replies []machine.Reply) {
+	for _, r := range replies {
+		if before := p.asked[r.ID]; before > p.durable {
+			p.w.fail("V1: %T is answered when units up to %d are durable; unit %d was decided before it", r.Body, p.durable, before)
+		}
+		delete(p.asked, r.ID)
+	}
 }
 
 func (p *process) planTimer(now machine.Now, at int64) {

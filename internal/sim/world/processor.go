@@ -143,7 +143,8 @@ func (p *processor) commit(inputs []*value, moved []*cursor) bool {
 	if w.chance(5) {
 		p.sleep(w.Int64N(2 * sessionMs * msInUs)) // long enough to lose the partitions
 	}
-	return p.session.offsets(p.member, moved) && p.session.end(tx, true)
+	commit := !w.chance(15)
+	return p.session.offsets(p.member, moved) && p.session.end(tx, commit) && commit
 }
 
 // lookForEnd lets all processors end when everything has been processed.

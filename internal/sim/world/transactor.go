@@ -4,13 +4,13 @@ import "fmt"
 
 // startTransactor starts one instance of a transactional producer. Now and then it starts its successor while it still
 // runs: then it is a zombie, and must be fenced.
-func (w *World) startTransactor(id string, rank, rounds int, v2 bool) {
+func (w *World) startTransactor(id string, rank, rounds int) {
 	name := fmt.Sprintf("%s.%d", id, rank)
 	w.producers++
 	w.startClient(name, true, func(c *client) {
 		defer func() { w.producers-- }()
 		succeeded := false
-		s := &session{c: c, id: id, rank: rank, v2: v2, current: func() bool { return !succeeded }}
+		s := &session{c: c, id: id, rank: rank, v2: w.chance(60), current: func() bool { return !succeeded }}
 		alive := s.init(false)
 		for round := 0; round < rounds; round++ {
 			if !alive {
@@ -22,9 +22,9 @@ func (w *World) startTransactor(id string, rank, rounds int, v2 bool) {
 				}
 				alive = s.init(false)
 			}
-			if !succeeded && rank < 4 && w.chance(12) {
+			if !succeeded && rank < 5 && w.chance(25) {
 				succeeded = true
-				w.startTransactor(id, rank+1, rounds-round, v2)
+				w.startTransactor(id, rank+1, rounds-round)
 			}
 			alive = s.round(w.beginTransaction(fmt.Sprintf("%s-%d", name, round)))
 			if w.chance(40) {
@@ -42,8 +42,11 @@ func (s *session) round(tx *transaction) bool {
 		if !s.produce(tx, topic, w.Int32N(inputPartitions), nil) {
 			return false
 		}
-		if w.chance(5) {
+		switch {
+		case w.chance(5):
 			s.c.sleep(w.Int64N(2 * transactionMs * msInUs))
+		case w.chance(15):
+			s.c.sleep(w.Int64N(300 * msInUs))
 		}
 	}
 	return s.end(tx, w.chance(75))

@@ -63,10 +63,12 @@ type RecordError struct {
 
 func (e *RecordError) Error() string {
 	where := fmt.Sprintf("stream %s partition %d offset %d", e.Stream, e.Partition, e.Offset)
+	mend := "mend the code that refuses it"
 	if e.File != "" {
 		where = fmt.Sprintf("%s:%d", e.File, e.Line)
+		mend = "mend it and start over fresh data"
 	}
-	return fmt.Sprintf("%s: task %s: %v (mend the input, or set the input's policy to skip or dead letter)", where, e.Task, e.Err)
+	return fmt.Sprintf("%s: task %s: %v (%s, or go on with the input's policy set to skip or dead letter)", where, e.Task, e.Err, mend)
 }
 
 // Unwrap returns Err.

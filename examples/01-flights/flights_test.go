@@ -272,9 +272,13 @@ func TestBadInput(t *testing.T) {
 		}
 		return data
 	}
-	f("stop", exitRefused, "bad.ndjson:11:", "not a flight")
+	data := f("stop", exitRefused, "bad.ndjson:11:", "not a flight", "fresh data: another -data", "-bad-input skip or dead-letter")
+	out := mustRun(t, "-data", data, "-input", filepath.Join(data, "bad.ndjson"), "-bad-input", "skip")
+	if !strings.Contains(out, "30 flights") {
+		t.Errorf("the same data does not go on:\n%s", out)
+	}
 	f("skip", exitOK, "30 flights", "3 lines", "skipped")
-	data := f("dead-letter", exitOK, "30 flights", "3 lines", deadLetters)
+	data = f("dead-letter", exitOK, "30 flights", "3 lines", deadLetters)
 	letters := topic(t, data, deadLetters)
 	if len(letters) != 3 || letters[0] != "this is no JSON" || !strings.Contains(letters[2], `"late"`) {
 		t.Errorf("dead letters: %q", letters)

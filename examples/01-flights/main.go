@@ -75,7 +75,11 @@ func exit(stderr io.Writer, err error) int {
 	}
 	fmt.Fprintln(stderr, "01-flights:", err)
 	if _, ok := errors.AsType[*task.DifferentInputError](err); ok {
-		fmt.Fprintln(stderr, "(-data names the folder that holds what the job has done: another folder begins anew)")
+		fmt.Fprintln(stderr, "(-data names the folder that holds what the job has done, -brokers if given the cluster: another begins anew)")
+	}
+	if bad, ok := errors.AsType[*stream.RecordError](err); ok && bad.File != "" {
+		fmt.Fprintln(stderr, "(a mended file needs fresh data: another -data, and -brokers if given; the same data goes on only with "+
+			"-bad-input skip or dead-letter)")
 	}
 	return exitRefused
 }

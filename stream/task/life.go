@@ -154,7 +154,7 @@ func (w *worker) takeSlot(ctx context.Context) (*kafka.Producer, error) {
 		if err == nil || final(err) || ctx.Err() != nil {
 			return p, err
 		}
-		w.log.Warn("cannot take the transactional id yet", "txn_id", w.slot, "err", err)
+		w.log.Warn("cannot take the transactional id yet", "err", err)
 		t := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():

@@ -253,7 +253,7 @@ func TestOneWayBack(t *testing.T) {
 	f("drop, then 2 after 0 ms: transaction 1: broken", 1, Failed{Epoch: 1, Err: errors.New("broken")})
 	f("drop, then 2 after 0 ms: transaction 1: fenced", 2, TxnEnded{Epoch: 1, Outcome: Aborted, Err: errors.New("fenced")})
 	f("drop, then 2 after 0 ms: transaction 1: no reason given", 2, TxnEnded{Epoch: 1, Outcome: Unknown})
-	f("drop, then 2 after 0 ms: tasks were lost to another worker", 2, Lost{})
+	f("drop, then 2 after 0 ms: ownership of the tasks was lost: the group session or the time for a revoke ended before they were given back", 2, Lost{})
 }
 
 func TestTooManyFailures(t *testing.T) {
@@ -295,7 +295,7 @@ func TestLost(t *testing.T) {
 	r := newRig(t, echo(t, stream.Stop()), Config{})
 	r.assign(7)
 	r.step(Assigned{[]Ownership{{byTask, 8}}}, "restore by-0 token 8")
-	r.step(Lost{[]Task{inTask}}, "drop, then 2 after 0 ms: tasks were lost to another worker")
+	r.step(Lost{[]Task{inTask}}, "drop, then 2 after 0 ms: ownership of the tasks was lost: the group session or the time for a revoke ended before they were given back")
 	r.step(Assigned{[]Ownership{{Task{"by", 1}, 9}}})
 	r.step(Dropped{Epoch: 2}, "restore by-0 token 8", "restore by-1 token 9")
 }
@@ -342,7 +342,7 @@ func TestPolicies(t *testing.T) {
 		r.step(records(5, "x", "bad", "y"), want...)
 		return r
 	}
-	f(stream.Stop(), "stopped: stream in partition 0 offset 6: task in-0: bad word (mend the input, or set the input's policy to skip or dead letter)")
+	f(stream.Stop(), "stopped: stream in partition 0 offset 6: task in-0: bad word (mend the code that refuses it, or go on with the input's policy set to skip or dead letter)")
 	r := f(stream.Skip(), "produce 1 job-by/0 job-by/0")
 	if c := r.w.Status().Tasks[0].Counters; c.Skipped != 1 || c.Records != 3 || c.Emitted != 2 {
 		t.Fatalf("counters %+v", c)

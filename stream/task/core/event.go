@@ -36,7 +36,7 @@ type Revoking struct{ Tasks []Task }
 // RevokeExpired makes the worker give up the commit that a Revoking started: everything is aborted.
 type RevokeExpired struct{}
 
-// Lost says that tasks are owned by somebody else already. Whatever is in flight is aborted.
+// Lost says that tasks may be owned by somebody else already. Whatever is in flight is aborted.
 type Lost struct{ Tasks []Task }
 
 // Restored answers Restore. The driver has read, in this order (design: on Apache Kafka EndTxn answers before its

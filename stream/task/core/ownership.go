@@ -6,7 +6,7 @@ import (
 )
 
 var (
-	errLost    = errors.New("tasks were lost to another worker")
+	errLost    = errors.New("ownership of the tasks was lost: the group session or the time for a revoke ended before they were given back")
 	errExpired = errors.New("the commit before a revoke took longer than the deadline")
 )
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ type Client struct {
 	kc                 *kgo.Client
 	adm                *kadm.Client
 	transactionVersion int16
+	deletesRecords     bool
 }
 
 const (
@@ -40,7 +42,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	c := &Client{cfg: cfg, kc: kc, adm: kadm.NewClient(kc)}
-	if c.transactionVersion, err = c.readTransactionVersion(ctx); err != nil {
+	if err = c.learn(ctx); err != nil {
 		kc.Close()
 		return nil, fmt.Errorf("kafka: no broker answered at %s: %w: is it running, and is the address right?",
 			strings.Join(cfg.Brokers, ", "), err)
@@ -55,23 +57,28 @@ func (c *Client) Close() { c.kc.Close() }
 // groups to a transaction implicitly and raise the epoch at its end (KIP-890).
 func (c *Client) TransactionVersion() int16 { return c.transactionVersion }
 
-func (c *Client) readTransactionVersion(ctx context.Context) (int16, error) {
+// learn asks a broker what it serves.
+func (c *Client) learn(ctx context.Context) error {
 	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, c.kc)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	if err := codeError("ApiVersions", resp.ErrorCode, nil); err != nil {
-		return 0, err
+		return err
 	}
+	c.deletesRecords = slices.ContainsFunc(resp.ApiKeys, func(k kmsg.ApiVersionsResponseApiKey) bool {
+		return k.ApiKey == int16(kmsg.DeleteRecords)
+	})
+	c.transactionVersion = 1
 	if resp.FinalizedFeaturesEpoch < 0 {
-		return 1, nil
+		return nil
 	}
 	for _, f := range resp.FinalizedFeatures {
 		if f.Name == "transaction.version" {
-			return f.MaxVersionLevel, nil
+			c.transactionVersion = f.MaxVersionLevel
 		}
 	}
-	return 1, nil
+	return nil
 }
 
 // CheckTransactionTimeout compares the timeout that a job wants with the broker's maximum. A broker that does not tell

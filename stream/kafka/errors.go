@@ -11,6 +11,9 @@ import (
 // have a new owner: the only right thing is to stop.
 var ErrFenced = errors.New("fenced by another process")
 
+// ErrNotServed says that the broker does not have a request at all.
+var ErrNotServed = errors.New("the broker does not serve this request")
+
 // MissingTopicError names a topic that does not exist.
 type MissingTopicError struct{ Topic string }
 

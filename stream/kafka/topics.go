@@ -198,8 +198,11 @@ func (c *Client) compare(ctx context.Context, want TopicSpec, got Topic) error {
 }
 
 // DeleteRecords moves the log start of each partition up to an offset. It is a courtesy to the broker's disk: a broker
-// that cannot do it leaves the records.
+// that cannot do it leaves the records: ErrNotServed.
 func (c *Client) DeleteRecords(ctx context.Context, upTo map[TopicPartition]int64) error {
+	if !c.deletesRecords {
+		return fmt.Errorf("kafka: DeleteRecords: %w", ErrNotServed)
+	}
 	os := make(kadm.Offsets)
 	for tp, o := range upTo {
 		os.AddOffset(tp.Topic, tp.Partition, o, -1)
@@ -208,7 +211,12 @@ func (c *Client) DeleteRecords(ctx context.Context, upTo map[TopicPartition]int6
 	if err != nil {
 		return fmt.Errorf("kafka: deleting records that all readers have passed: %w", err)
 	}
-	return resps.Error()
+	if err := resps.Error(); errors.Is(err, kerr.UnsupportedVersion) {
+		return fmt.Errorf("kafka: DeleteRecords: %w: %w", ErrNotServed, err)
+	} else if err != nil {
+		return fmt.Errorf("kafka: deleting records that all readers have passed: %w", err)
+	}
+	return nil
 }
 
 // SortedTopics lists topics by name, for messages and records whose bytes must not depend on chance.

@@ -49,7 +49,7 @@ type Config struct {
 	StartDeadline time.Duration
 
 	// TrimInterval is how often records of intermediate streams that their reader has committed are deleted. Default 30 s,
-	// negative never.
+	// negative never. On a broker that does not serve DeleteRecords these topics keep everything; the log says so once.
 	TrimInterval time.Duration
 
 	// MaxStoreBytes bounds each task's part of each store. Default state.DefaultMaxBytes.

@@ -63,7 +63,7 @@ func (w *worker) failed(l *life, epoch int64, err error) {
 		return // the life is being dropped, that is why it failed
 	}
 	if l.producer != nil && l.producer.Fenced(err) {
-		w.box.post(fatal{w.fencedError(err)})
+		w.box.post(fatal{fmt.Errorf("%w: %w", ErrFenced, err)})
 		return
 	}
 	if final(err) {
@@ -73,9 +73,14 @@ func (w *worker) failed(l *life, epoch int64, err error) {
 	w.answer(l, core.Failed{Epoch: epoch, Err: err})
 }
 
-func (w *worker) fencedError(err error) error {
-	return fmt.Errorf("task: transactional id %q has been taken by another process: %w: does another process run as replica %d of job %q? (%w)",
-		w.slot, ErrFenced, w.cfg.Replica, w.plan.Job, err)
+// explained adds to an error of fencing what to do about it.
+func (w *worker) explained(err error) error {
+	if !errors.Is(err, ErrFenced) {
+		return err
+	}
+	return fmt.Errorf("task: slot %q of job %q has been taken: %w (another process runs as replica %d too: give each process its own "+
+		"number, task.Config.Replica; or this one was away so long that its successor went on)",
+		w.slot, w.plan.Job, err, w.cfg.Replica)
 }
 
 // final reports whether an error stays however often the work is repeated.
@@ -201,7 +206,7 @@ func (w *worker) commit(e core.Commit) {
 		defer cancel()
 		if err := w.putOffsets(ctx, l, e); err != nil {
 			if l.ctx.Err() == nil && l.producer.Fenced(err) {
-				w.box.post(fatal{w.fencedError(err)})
+				w.box.post(fatal{fmt.Errorf("%w: %w", ErrFenced, err)})
 				return
 			}
 			if l.ctx.Err() == nil && final(err) {
@@ -218,7 +223,7 @@ func (w *worker) commit(e core.Commit) {
 		case kafka.AbortedOutcome:
 			w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Aborted, Err: err})
 		case kafka.FencedOutcome:
-			w.box.post(fatal{w.fencedError(err)})
+			w.box.post(fatal{fmt.Errorf("%w: %w", ErrFenced, err)})
 		default:
 			w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Unknown, Err: err})
 		}

@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/fstest"
 	"time"
@@ -17,6 +18,8 @@ import (
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kmsg"
+	"github.com/twmb/franz-go/pkg/kversion"
 	"go.uber.org/goleak"
 )
 
@@ -147,7 +150,9 @@ func run(t *testing.T, ctx context.Context, plan *stream.Plan, cfg Config) error
 	t.Helper()
 	ctx, cancel := context.WithTimeoutCause(ctx, 60*time.Second, errors.New("the job hangs"))
 	defer cancel()
-	cfg.Logger = logger()
+	if cfg.Logger == nil {
+		cfg.Logger = logger()
+	}
 	if os.Getenv("TASK_LOG") == "2" {
 		cfg.Kafka.Logger = cfg.Logger
 	}
@@ -204,5 +209,49 @@ func TestIntermediateStreamsAreTrimmed(t *testing.T) {
 	}
 	if err := run(t, t.Context(), sums(t, "j", file), Config{Kafka: cfg}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// logged collects the lines of a log.
+type logged struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logged) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.b.String(), text)
+}
+
+func (l *logged) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func TestBrokerWithoutDeleteRecords(t *testing.T) {
+	t.Parallel()
+	versions := kversion.Stable()
+	versions.SetMaxKeyVersion(int16(kmsg.DeleteRecords), -1)
+	fake, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.MaxVersions(versions))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(fake.Close)
+	cfg := kafka.Config{Brokers: fake.ListenAddrs()}
+	file, want := input(3000)
+	var log logged
+	err = run(t, t.Context(), sums(t, "j", file), Config{
+		Kafka: cfg, Workers: 2, CommitInterval: 2 * time.Millisecond, TrimInterval: time.Millisecond, Logger: log.logger(),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, rows(t, cfg, "j-sums"), want)
+	if n := log.count("this broker does not serve DeleteRecords"); n != 1 || log.count("could not delete") > 0 {
+		t.Errorf("%d lines say that records are not deleted:\n%s", n, log.b.String())
 	}
 }

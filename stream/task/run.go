@@ -20,6 +20,7 @@ type runner struct {
 	client   *kafka.Client
 	topicIDs map[string]string
 	workers  []*worker
+	unserved sync.Once // the log says that the broker does not delete records
 }
 
 // Run runs this process's part of a job. It returns nil when every task of the job has ended, in whatever process, and

@@ -59,9 +59,15 @@ func (w *worker) trim() {
 		ctx, cancel := withDeadline(w.base, trimDeadline, "deleting records of intermediate streams")
 		defer cancel()
 		err := w.run.client.DeleteRecords(ctx, upTo)
-		if err != nil && !errors.Is(err, context.Canceled) {
+		unserved := errors.Is(err, kafka.ErrNotServed)
+		switch {
+		case unserved:
+			w.run.unserved.Do(func() {
+				w.log.Info("this broker does not serve DeleteRecords; intermediate topics keep what is no longer needed")
+			})
+		case err != nil && !errors.Is(err, context.Canceled):
 			w.log.Info("could not delete records that are no longer needed", "err", err)
 		}
-		w.box.post(trimmed{off: kafka.Refused(err)})
+		w.box.post(trimmed{off: unserved || kafka.Refused(err)})
 	}()
 }

@@ -164,7 +164,7 @@ func (w *worker) begin(ctx context.Context) error {
 		return nil
 	}
 	if err != nil {
-		return err
+		return w.explained(err)
 	}
 	w.life.start(p)
 	return nil
@@ -258,7 +258,7 @@ func (w *worker) step(e core.Event) {
 
 func (w *worker) fail(err error) {
 	if w.err == nil {
-		w.err = err
+		w.err = w.explained(err)
 	}
 	w.done = true
 }

@@ -26,13 +26,7 @@ type crashedCoroutine struct {
 	stack []byte
 }
 
-// start runs body up to its first pause.
-func (w *World) start(name string, body func(c *coroutine)) *coroutine {
-	c := w.newCoroutine(name, body)
-	c.resume()
-	return c
-}
-
+// newCoroutine returns body, to be resumed.
 func (w *World) newCoroutine(name string, body func(c *coroutine)) *coroutine {
 	c := &coroutine{w: w, name: name}
 	c.next, c.stop = iter.Pull(func(yield func(struct{}) bool) {

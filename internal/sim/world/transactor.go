@@ -20,7 +20,9 @@ func (w *World) startTransactor(id string, rank, rounds int) {
 				if w.mode.lossy {
 					c.createTopics() // they may be lost with the power
 				}
-				alive = s.init(false)
+				if !s.init(false) {
+					return // the successor has it
+				}
 			}
 			if !succeeded && rank < 5 && w.chance(25) {
 				succeeded = true

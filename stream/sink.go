@@ -15,6 +15,13 @@ type Sink interface {
 	Open(ctx context.Context, task SinkTask) (SinkWriter, error)
 }
 
+// RunChecker is a Sink that can tell whether its place is the one that a run began with.
+type RunChecker interface {
+	// CheckRun is called instead of Check when committed transactions of the run have given the sink rows before. A place
+	// that does not know the run is another one, or was emptied: that is an error, and nothing is created.
+	CheckRun(ctx context.Context, job JobIdentity, rows int64) error
+}
+
 // JobIdentity names a job and the run that its starter recorded.
 type JobIdentity struct {
 	Job string

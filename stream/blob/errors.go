@@ -143,6 +143,22 @@ func (e *OwnerError) Error() string {
 // Permanent reports that repeating the work will not help.
 func (e *OwnerError) Permanent() bool { return true }
 
+// LostError: the run has written rows, and the store does not know the run.
+type LostError struct {
+	Store string
+	Name  string // the owner file
+	Owner Owner
+	Rows  int64
+}
+
+func (e *LostError) Error() string {
+	return fmt.Sprintf("%v has given this sink %d rows, and %s holds no %s: it is not the store that the run began with, or it "+
+		"was emptied: give the sink the store it began with, or run the job under another name to begin anew", e.Owner, e.Rows, e.Store, e.Name)
+}
+
+// Permanent reports that repeating the work will not help.
+func (e *LostError) Permanent() bool { return true }
+
 // RecordError: one record cannot be written. The writer goes on as if the record had not been given to it.
 type RecordError struct {
 	TimestampMs int64

@@ -46,7 +46,10 @@ func (n *names) add(name string) bool {
 	return false
 }
 
-var _ stream.Sink = (*Sink)(nil)
+var (
+	_ stream.Sink       = (*Sink)(nil)
+	_ stream.RunChecker = (*Sink)(nil)
+)
 
 // New makes a sink. name is the sink's, stable and unique in the job. What is wrong with the options is returned by
 // Check and Open.
@@ -87,6 +90,26 @@ func (s *Sink) Check(ctx context.Context, job stream.JobIdentity) error {
 		return err
 	}
 	return s.claim(ctx, c, Owner{Version: 1, Job: job.Job, Run: job.Run, Sink: s.name})
+}
+
+// CheckRun finds the owner file that Check has made for this job and run. *LostError: there is none. Blobs are not looked
+// for: whoever consumes them may move them away.
+func (s *Sink) CheckRun(ctx context.Context, job stream.JobIdentity, rows int64) error {
+	if s.invalid != nil {
+		return s.invalid
+	}
+	c := s.calls()
+	c.tries = min(c.tries, checkTries)
+	me := Owner{Version: 1, Job: job.Job, Run: job.Run, Sink: s.name}
+	name := s.cfg.Stream + "/" + ownerFile
+	have, err := s.owner(ctx, c, name)
+	switch {
+	case err != nil && kindOf(err) == ErrNotFound:
+		return &LostError{Store: s.store.String(), Name: name, Owner: me, Rows: rows}
+	case err == nil && *have != me:
+		return &OwnerError{Store: s.store.String(), Name: name, Have: *have, Want: me}
+	}
+	return err
 }
 
 // Open makes the writer of one task. It does not touch the store.

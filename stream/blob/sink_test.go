@@ -41,6 +41,24 @@ func TestOwner(t *testing.T) {
 	}
 }
 
+// A store that does not know a run with rows is not filled on.
+func TestRunIsKnown(t *testing.T) {
+	fake := blobtest.NewFake()
+	s := newSink(fake, 1)
+	if e, ok := errors.AsType[*blob.LostError](s.CheckRun(t.Context(), job, 7)); !ok || e.Rows != 7 || e.Name != ownerName {
+		t.Errorf("got %v", e)
+	}
+	if n := len(fake.Visible()); n != 0 {
+		t.Errorf("%d blobs were made", n)
+	}
+	if err := errors.Join(s.Check(t.Context(), job), s.CheckRun(t.Context(), job, 7)); err != nil {
+		t.Error(err)
+	}
+	if _, ok := errors.AsType[*blob.OwnerError](s.CheckRun(t.Context(), stream.JobIdentity{Job: "job", Run: "run-2"}, 7)); !ok {
+		t.Error("another run has no OwnerError")
+	}
+}
+
 // TestOwnerOverFaults: the owner file is claimed once, whatever is lost, and by one of many.
 func TestOwnerOverFaults(t *testing.T) {
 	for _, op := range []string{"ensure", "read", "stage", "commit"} {

@@ -23,6 +23,8 @@ type Progress struct {
 	Commits int64
 	// Finished says that every task has ended.
 	Finished bool
+	// EndedBefore says that every task had ended before this process started: there is nothing to do. Watch never says so.
+	EndedBefore bool
 }
 
 // StageProgress sums the tasks of a stage.
@@ -52,13 +54,14 @@ func (p Progress) Stage(name string) StageProgress {
 type display struct {
 	cfg     Config
 	plan    *stream.Plan
+	ended   bool
 	tasks   map[string]*core.Checkpoint
 	changed bool
 	updated time.Time
 }
 
-func newDisplay(cfg Config, plan *stream.Plan) *display {
-	return &display{cfg: cfg, plan: plan, tasks: make(map[string]*core.Checkpoint)}
+func newDisplay(cfg Config, plan *stream.Plan, ended bool) *display {
+	return &display{cfg: cfg, plan: plan, ended: ended, tasks: make(map[string]*core.Checkpoint)}
 }
 
 // due is how long to wait for more before update is to be called; 0 is for ever.
@@ -112,7 +115,7 @@ func (d *display) finished() bool {
 func hasToken(s core.SinkCheckpoint) bool { return s.Token != nil }
 
 func (d *display) progress() Progress {
-	p := Progress{Job: d.plan.Job, Finished: true}
+	p := Progress{Job: d.plan.Job, Finished: true, EndedBefore: d.ended}
 	for _, c := range slices.Sorted(maps.Keys(d.tasks)) {
 		p.Commits += d.tasks[c].Commit
 	}

@@ -19,6 +19,7 @@ type runner struct {
 	record   *core.JobRecord
 	client   *kafka.Client
 	topicIDs map[string]string
+	ended    bool // the job had ended before this start
 	workers  []*worker
 	unserved sync.Once // the log says that the broker does not delete records
 }
@@ -63,6 +64,7 @@ func (r *runner) start(ctx context.Context, plan *stream.Plan) error {
 	if r.plan, r.record, err = s.start(ctx); err != nil {
 		return err
 	}
+	r.ended = s.ended
 	r.topicIDs = make(map[string]string)
 	for _, t := range r.record.Topics {
 		if t.ID != "" {
@@ -161,7 +163,7 @@ func (r *runner) follow(ctx context.Context) error {
 		return err
 	}
 	defer f.close()
-	show := newDisplay(r.cfg, r.plan)
+	show := newDisplay(r.cfg, r.plan, r.ended)
 	for {
 		key, value, err := f.next(ctx, show.due())
 		switch {

@@ -30,6 +30,8 @@ type starter struct {
 	c    *kafka.Client
 	plan *stream.Plan
 	cfg  Config
+	// ended says that the job had ended before this start.
+	ended bool
 }
 
 // start returns the bound plan and the job record, its own or the one that an earlier or faster starter wrote.
@@ -57,15 +59,86 @@ func (s *starter) start(ctx context.Context) (*stream.Plan, *core.JobRecord, err
 	if err := s.compare(record, topics); err != nil {
 		return nil, nil, err
 	}
+	checkpoints, err := s.checkpoints(ctx, topics)
+	if err != nil {
+		return nil, nil, err
+	}
+	if name, bounded, changed := core.BoundednessChanged(s.plan, record, checkpoints); changed {
+		word := map[bool]string{true: "bounded", false: "unbounded"}
+		return nil, nil, &DifferentPlanError{Job: s.plan.Job, What: fmt.Sprintf("input %q", name), Began: word[bounded], Now: "it " + word[!bounded]}
+	}
+	if s.ended = core.AllFinished(s.plan, record.Run, checkpoints); s.ended {
+		s.cfg.Logger.Info("the job has ended before, everything is done: run it over other input under another name",
+			"job", s.plan.Job, "run", record.Run, "tasks", s.plan.TaskCount())
+	}
+	return s.plan, record, s.checkSinks(ctx, record, checkpoints)
+}
+
+// checkpointsBack bounds how far from the end of a partition of the checkpoint topic a start looks. A task whose newest
+// checkpoint lies further back is not known to it, which costs a check and no correctness.
+const checkpointsBack = 10_000
+
+// checkpoints returns the newest committed checkpoints of tasks.
+func (s *starter) checkpoints(ctx context.Context, topics map[string]kafka.Topic) (map[string]*core.Checkpoint, error) {
+	var tps []kafka.TopicPartition
+	for p := range topics[s.plan.CheckpointTopic].Partitions {
+		tps = append(tps, kafka.TopicPartition{Topic: s.plan.CheckpointTopic, Partition: p})
+	}
+	ends, err := s.c.EndOffsets(ctx, tps, kafka.Committed)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]*core.Checkpoint)
+	for _, tp := range tps {
+		_, err := s.c.ReadTo(ctx, tp, max(0, ends[tp]-checkpointsBack), ends[tp], func(r kafka.Record) error {
+			if string(r.Key) == core.JobRecordKey {
+				return nil
+			}
+			c, err := core.DecodeCheckpoint(r.Value)
+			if err != nil {
+				return fmt.Errorf("%s, offset %d, task %s: %w", tp, r.Offset, r.Key, err)
+			}
+			out[string(r.Key)] = c
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// checkSinks lets each sink say whether it can be used, and, if it has rows of this run, whether it knows the run.
+func (s *starter) checkSinks(ctx context.Context, record *core.JobRecord, checkpoints map[string]*core.Checkpoint) error {
 	identity := stream.JobIdentity{Job: s.plan.Job, Run: runName(record)}
 	for _, st := range s.plan.Stages {
 		for _, sink := range st.Sinks {
-			if err := sink.Check(ctx, identity); err != nil {
-				return nil, nil, fmt.Errorf("sink %q: %w", sink.Name(), err)
+			rows := int64(0)
+			for n := range st.Tasks {
+				rows += rowsOf(checkpoints[stream.TaskName(st.Name, n)], sink.Name(), record.Run)
+			}
+			check := sink.Check
+			if again, ok := sink.(stream.RunChecker); ok && rows > 0 {
+				check = func(ctx context.Context, job stream.JobIdentity) error { return again.CheckRun(ctx, job, rows) }
+			}
+			if err := check(ctx, identity); err != nil {
+				return fmt.Errorf("sink %q: %w", sink.Name(), err)
 			}
 		}
 	}
-	return s.plan, record, nil
+	return nil
+}
+
+func rowsOf(c *core.Checkpoint, sink string, run int64) int64 {
+	if c == nil || c.Run != run {
+		return 0
+	}
+	for _, s := range c.Sinks {
+		if s.Sink == sink {
+			return s.Rows
+		}
+	}
+	return 0
 }
 
 func runName(r *core.JobRecord) string { return strconv.FormatInt(r.Run, 10) }

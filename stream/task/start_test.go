@@ -3,9 +3,11 @@ package task
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 
+	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/task/core"
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -149,6 +151,78 @@ func TestAnotherTopologyIsRefused(t *testing.T) {
 	err := run(t, t.Context(), sums(t, "j", file, newShelf(t)), Config{Kafka: cfg})
 	if _, ok := errors.AsType[*DifferentPlanError](err); !ok {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestEndedJobSaysSo(t *testing.T) {
+	t.Parallel()
+	_, cfg := cluster(t)
+	file, _ := input(100)
+	f := func(want bool) {
+		t.Helper()
+		var log logged
+		var last Progress
+		err := run(t, t.Context(), sums(t, "j", file), Config{Kafka: cfg, Logger: log.logger(), Progress: func(p Progress) { last = p }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said := log.count("everything is done") == 1; said != want || last.EndedBefore != want || !last.Finished {
+			t.Errorf("said so: %v, progress %+v, want %v:\n%s", said, last, want, log.b.String())
+		}
+	}
+	f(false)
+	f(true)
+}
+
+func TestBoundednessIsFixed(t *testing.T) {
+	t.Parallel()
+	_, cfg := cluster(t)
+	if _, err := admin(t, cfg).CreateTopic(t.Context(), 1, -1, nil, "events"); err != nil {
+		t.Fatal(err)
+	}
+	text := stream.Codecs[string, string]{Key: stream.String, Value: stream.String}
+	start := func(bounded bool) error {
+		j := stream.NewJob("j")
+		in := stream.FromTopic(j, "in", stream.TopicSource[string, string]{Topic: "events", Bounded: bounded, Codecs: text})
+		stream.ToTopic(in, "out", stream.TopicSink[string, string]{Topic: "out", Partitions: 1, Codecs: text})
+		plan, err := j.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return run(t, t.Context(), plan, Config{Kafka: cfg})
+	}
+	if err := start(true); err != nil {
+		t.Fatal(err)
+	}
+	e, ok := errors.AsType[*DifferentPlanError](start(false))
+	if !ok || e.What != `input "in"` || e.Began != "bounded" {
+		t.Errorf("got %v", e)
+	}
+}
+
+// picky is a shelf that knows no run.
+type picky struct {
+	*shelf
+	rows int64
+}
+
+func (p *picky) CheckRun(_ context.Context, job stream.JobIdentity, rows int64) error {
+	p.shelf.t.Logf("asked for run %s of job %s", job.Run, job.Job)
+	p.rows = rows
+	return errors.New("another place")
+}
+
+func TestSinkIsAskedForTheRun(t *testing.T) {
+	t.Parallel()
+	_, cfg := cluster(t)
+	file, want := input(300)
+	p := &picky{shelf: newShelf(t)}
+	if err := run(t, t.Context(), sums(t, "j", file, p), Config{Kafka: cfg}); err != nil {
+		t.Fatal(err)
+	}
+	err := run(t, t.Context(), sums(t, "j", file, p), Config{Kafka: cfg})
+	if err == nil || !strings.Contains(err.Error(), `sink "shelf": another place`) || p.rows != int64(len(want)) {
+		t.Errorf("got %v, rows %d, want %d", err, p.rows, len(want))
 	}
 }
 

@@ -3,6 +3,7 @@ package core
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/strandline-io/strandline/stream"
@@ -64,14 +65,17 @@ func DecideStart(p *stream.Plan, f StartFacts) (Start, error) {
 	if err := errors.Join(sameStages(r, want), sameSplits(r, want), sameTopics(r, p, f.Topics)); err != nil {
 		return Start{}, err
 	}
-	if err := r.fits(p); err != nil {
-		return Start{}, refuse("%w", err)
-	}
-	finished, err := allFinished(p, r.Run, f.Checkpoints)
+	cs, err := decodeAll(f.Checkpoints)
 	if err != nil {
 		return Start{}, err
 	}
-	if finished {
+	if name, bounded, changed := BoundednessChanged(p, r, cs); changed {
+		return Start{}, refuse("input %q is bounded: %t, run %d began with %t: reset the job or use another job name", name, !bounded, r.Run, bounded)
+	}
+	if err := r.fits(p); err != nil {
+		return Start{}, refuse("%w", err)
+	}
+	if AllFinished(p, r.Run, cs) {
 		return Start{StartFinished, r}, nil
 	}
 	return Start{StartContinue, r}, nil
@@ -136,21 +140,65 @@ func sameTopics(have *JobRecord, p *stream.Plan, found []TopicRecord) error {
 	return nil
 }
 
-func allFinished(p *stream.Plan, run int64, checkpoints map[string][]byte) (bool, error) {
+func decodeAll(checkpoints map[string][]byte) (map[string]*Checkpoint, error) {
+	out := make(map[string]*Checkpoint, len(checkpoints))
+	for _, task := range slices.Sorted(maps.Keys(checkpoints)) {
+		c, err := DecodeCheckpoint(checkpoints[task])
+		if err != nil {
+			return nil, fmt.Errorf("task %s: %w", task, err)
+		}
+		out[task] = c
+	}
+	return out, nil
+}
+
+// AllFinished reports whether every task of the plan has ended in the run and given its sinks everything. Checkpoints are
+// the newest ones by task name.
+func AllFinished(p *stream.Plan, run int64, checkpoints map[string]*Checkpoint) bool {
 	for _, s := range p.Stages {
 		for n := range s.Tasks {
-			value := checkpoints[stream.TaskName(s.Name, n)]
-			if value == nil {
-				return false, nil
-			}
-			c, err := DecodeCheckpoint(value)
-			if err != nil {
-				return false, fmt.Errorf("task %s: %w", stream.TaskName(s.Name, n), err)
-			}
-			if c.Run != run || !c.Ended || c.pending() {
-				return false, nil
+			c := checkpoints[stream.TaskName(s.Name, n)]
+			if c == nil || c.Run != run || !c.Ended || c.pending() {
+				return false
 			}
 		}
 	}
-	return true, nil
+	return true
+}
+
+// BoundednessChanged finds the first topic of the plan that the run has read as bounded and the plan reads without an end,
+// or the other way round. The record fixes the ends of topics that others fill; a topic that the job fills itself counts
+// as bounded once a task has come to its end. began tells how the run reads the input called name.
+func BoundednessChanged(p *stream.Plan, r *JobRecord, checkpoints map[string]*Checkpoint) (name string, began, changed bool) {
+	for _, s := range p.Stages {
+		for i := range s.Inputs {
+			in := &s.Inputs[i]
+			if in.Kind != stream.InputTopic {
+				continue
+			}
+			fixed := slices.ContainsFunc(r.Ends, func(e PartitionEnd) bool { return e.Topic == in.Topic })
+			switch {
+			case fixedEnd(in) && !fixed && in.Partitions > 0:
+				return in.Name, false, true
+			case !in.Bounded && (fixed || endedInput(s, in.Name, r.Run, checkpoints)):
+				return in.Name, true, true
+			}
+		}
+	}
+	return "", false, false
+}
+
+func endedInput(s *stream.Stage, name string, run int64, checkpoints map[string]*Checkpoint) bool {
+	for n := range s.Tasks {
+		c := checkpoints[stream.TaskName(s.Name, n)]
+		if c == nil || c.Run != run {
+			continue
+		}
+		for _, in := range c.Inputs {
+			if in.Stream == name && in.Source != nil && in.Source.Ended {
+				return true
+			}
+		}
+	}
+	return false
 }

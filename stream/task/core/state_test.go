@@ -213,6 +213,54 @@ func TestDecideStart(t *testing.T) {
 	}
 }
 
+// A topic that a run reads to an end stays that way, and one without end too.
+func TestBoundednessIsFixed(t *testing.T) {
+	plan := func(bounded, loaded bool) *stream.Plan {
+		t.Helper()
+		j := stream.NewJob("job")
+		text := stream.Codecs[string, []byte]{Key: stream.String, Value: stream.Bytes}
+		if loaded {
+			lines := stream.FromFile(j, "load", stream.FileSource{FS: fstest.MapFS{"a.txt": {Data: []byte("x")}}, Names: []string{"a.txt"}})
+			keyed := stream.Map(lines, func(r stream.Record[stream.None, []byte]) (stream.Record[string, []byte], error) {
+				return stream.With(r, "k", r.Value), nil
+			})
+			stream.ToTopic(keyed, "loaded", stream.TopicSink[string, []byte]{Topic: "events", Partitions: 2, Codecs: text})
+		}
+		in := stream.FromTopic(j, "in", stream.TopicSource[string, []byte]{Topic: "events", Partitions: 2, Bounded: bounded, Codecs: text})
+		stream.ToTopic(in, "out", stream.TopicSink[string, []byte]{Topic: "out", Partitions: 1, Codecs: text})
+		p, err := j.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	f := func(began, now *stream.Plan, ended bool, refusal string) {
+		t.Helper()
+		var ends []PartitionEnd
+		for _, topic := range NeedsEnds(began) {
+			for n := range topic.Partitions {
+				ends = append(ends, PartitionEnd{Topic: topic.Name, Partition: n, EndOffset: 7})
+			}
+		}
+		c := Checkpoint{Version: 1, Task: "in-0", Run: 1, Inputs: []InputCheckpoint{{Stream: "in", Source: &StateCheckpoint{Ended: ended}}}}
+		facts := StartFacts{
+			Record: NewJobRecord(began, 1, topicsOf(began, ""), ends).Encode(), Topics: topicsOf(began, ""),
+			Checkpoints: map[string][]byte{"in-0": c.Encode()},
+		}
+		_, err := DecideStart(now, facts)
+		if refusal == "" && err != nil || refusal != "" && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), refusal)) {
+			t.Errorf("got %v, want %q", err, refusal)
+		}
+	}
+	for _, bounded := range []bool{true, false} {
+		f(plan(bounded, false), plan(bounded, false), bounded, "")
+		f(plan(bounded, true), plan(bounded, true), bounded, "")
+	}
+	f(plan(true, false), plan(false, false), false, `input "in" is bounded: false, run 1 began with true`)
+	f(plan(false, false), plan(true, false), false, `input "in" is bounded: true, run 1 began with false`)
+	f(plan(true, true), plan(false, true), true, `input "in" is bounded: false`)
+}
+
 // A token that never goes away does not keep a job alive for ever.
 func TestTokenAfterEnd(t *testing.T) {
 	s, ended := &sinkState{name: "s", token: []byte("T"), confirmed: true}, &task{id: Task{"by", 0}}

@@ -210,6 +210,37 @@ func TestResultEqualsTheTable(t *testing.T) {
 	}
 }
 
+// A job that has ended says that a row is in its blobs only if it is.
+func TestBlobsThatAreGone(t *testing.T) {
+	data := t.TempDir()
+	file := filepath.Join(data, "some.ndjson")
+	if err := os.WriteFile(file, bytes.Join(head(t, 300), nil), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out := mustRun(t, "-data", data, "-input", file)
+	_, shown, _ := strings.Cut(out, "-show ")
+	name := strings.Fields(shown)[0]
+	if rows := mustRun(t, "-data", data, "-show", name); !strings.Contains(rows, `{"origin":"`) {
+		t.Errorf("-show %s: %s", name, rows)
+	}
+	f := func(want string, args ...string) {
+		t.Helper()
+		code, out := flights(t, append(args, "-data", data, "-input", file)...)
+		if code != exitRefused || !strings.Contains(out, want) || strings.Contains(out, "each once") {
+			t.Errorf("exit %d:\n%s", code, out)
+		}
+	}
+	f("not the store that the run began with", "-store", "file:"+t.TempDir())
+	if err := os.Remove(filepath.Join(data, "blobs", name)); err != nil {
+		t.Fatal(err)
+	}
+	f("moved or deleted")
+	if err := os.RemoveAll(filepath.Join(data, "blobs")); err != nil {
+		t.Fatal(err)
+	}
+	f("not the store that the run began with")
+}
+
 // cut takes the first line off, which names the port.
 func cut(out string) string {
 	_, rest, _ := strings.Cut(out, "\n")

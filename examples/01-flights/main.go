@@ -32,7 +32,7 @@ var bundled embed.FS
 // options are the flags.
 type options struct {
 	listen, brokers, input, data, store string
-	badInput, durability                string
+	badInput, durability, show          string
 	workers, replica                    int
 	verbose                             bool
 }
@@ -58,6 +58,9 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	}
 	if err != nil {
 		return exitUsage
+	}
+	if o.show != "" {
+		return exit(stderr, show(ctx, o, stdout))
 	}
 	if o.replica >= 0 {
 		return exit(stderr, runChild(ctx, o, stdin, stderr))
@@ -97,6 +100,7 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	f.StringVar(&o.durability, "durability", "fsync", "of the embedded broker: `fsync|write`")
 	f.IntVar(&o.workers, "workers", 1, "run the job in `N` worker processes")
 	f.IntVar(&o.replica, "replica", -1, "(internal) run as worker process `N` of the parent")
+	f.StringVar(&o.show, "show", "", "only print the rows of this `blob` of the store, such as daily-delays/0/…avro")
 	f.BoolVar(&o.verbose, "v", false, "log what happens")
 	if err := f.Parse(args); err != nil {
 		return o, err

@@ -4,19 +4,20 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
-	"strings"
 	"text/tabwriter"
 	"time"
 
 	"github.com/strandline-io/strandline/stream/blob"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/task"
+	"github.com/twmb/avro/ocf"
 	"golang.org/x/term"
 )
 
@@ -67,6 +68,10 @@ func report(ctx context.Context, o options, p task.Progress, cfg kafka.Config, s
 	slices.SortFunc(rows, func(a, b dailyDelay) int {
 		return cmp.Or(cmp.Compare(b.TotalDelayMin, a.TotalDelayMin), cmp.Compare(a.Origin, b.Origin), cmp.Compare(a.Day, b.Day))
 	})
+	names, err := sameInBlobs(ctx, store, len(rows))
+	if err != nil {
+		return err
+	}
 	load := p.Stage("load").Counters
 	fmt.Fprintf(out, "%d flights → %d origin-days, each once, in topic %s and in %s\n", load.Emitted, len(rows), resultTopic, store)
 	for what, n := range map[string]int64{"skipped": load.Skipped, "sent to topic " + deadLetters: load.DeadLettered} {
@@ -85,7 +90,8 @@ func report(ctx context.Context, o options, p task.Progress, cfg kafka.Config, s
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	return hints(ctx, o, store, out)
+	hints(o, names, out)
+	return nil
 }
 
 // readRows reads the result as any consumer would see it.
@@ -109,17 +115,63 @@ func readRows(ctx context.Context, cfg kafka.Config) ([]dailyDelay, error) {
 	return rows, nil
 }
 
-func hints(ctx context.Context, o options, store blob.Store, out io.Writer) error {
-	var names []string
-	err := store.List(ctx, resultTopic+"/", func(e blob.Entry) error {
+// sameInBlobs lists the blobs of the result and refuses to call them complete if they do not hold as many rows as the topic.
+func sameInBlobs(ctx context.Context, store blob.Store, rows int) (names []string, err error) {
+	err = store.List(ctx, resultTopic+"/", func(e blob.Entry) error {
 		if path.Ext(e.Name) == ".avro" {
 			names = append(names, e.Name)
 		}
 		return nil
 	})
+	found := 0
+	for _, name := range names {
+		if err == nil {
+			err = readBlob(ctx, store, name, func(dailyDelay) error { found++; return nil })
+		}
+	}
+	if err == nil && found != rows {
+		err = fmt.Errorf("topic %s holds %d origin-days, the %d blobs in %s hold %d: something was moved or deleted there since the "+
+			"job wrote it; put it back, or begin anew over fresh data", resultTopic, rows, len(names), store, found)
+	}
+	return names, err
+}
+
+func readBlob(ctx context.Context, store blob.Store, name string, row func(dailyDelay) error) error {
+	data, err := store.Read(ctx, name)
 	if err != nil {
 		return err
 	}
+	defer data.Close()
+	r, err := ocf.NewReader(data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	defer r.Close()
+	for {
+		var d dailyDelay
+		if err = r.Decode(&d); err == nil {
+			err = row(d)
+		}
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+}
+
+// show prints a blob, one row a line.
+func show(ctx context.Context, o options, out io.Writer) error {
+	store, err := o.openStore()
+	if err != nil {
+		return err
+	}
+	lines := json.NewEncoder(out)
+	return readBlob(ctx, store, o.show, func(d dailyDelay) error { return lines.Encode(d) })
+}
+
+func hints(o options, names []string, out io.Writer) {
 	brokers := o.brokers
 	fmt.Fprintln(out, "\nlook at it:")
 	if brokers == "" {
@@ -127,12 +179,16 @@ func hints(ctx context.Context, o options, store blob.Store, out io.Writer) erro
 		fmt.Fprintf(out, "  go run ./cmd/strandline serve --data-dir %s\n", filepath.Join(o.data, "broker"))
 	}
 	fmt.Fprintf(out, "  kcat -b %s -C -t %s -e -X isolation.level=read_committed\n", brokers, resultTopic)
-	if len(names) > 0 {
-		more := ""
-		if len(names) > 1 {
-			more = fmt.Sprintf(" and %d more", len(names)-1)
-		}
-		fmt.Fprintf(out, "  %s/%s%s\n", strings.TrimPrefix(strings.TrimSuffix(store.String(), "/"), "file:"), names[0], more)
+	if len(names) == 0 {
+		return
 	}
-	return nil
+	where := "-data " + o.data
+	if o.store != "" {
+		where = "-store " + o.store
+	}
+	more := ""
+	if len(names) > 1 {
+		more = fmt.Sprintf("   (and %d more blobs)", len(names)-1)
+	}
+	fmt.Fprintf(out, "  go run ./examples/01-flights %s -show %s%s\n", where, names[0], more)
 }

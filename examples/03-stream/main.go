@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/strandline-io/strandline/stream"
@@ -18,6 +19,9 @@ import (
 var files embed.FS // lines such as "2026-01-31T10:00:05Z /docs"; a shorter one stops the job with its number
 
 func main() {
+	if len(os.Args) < 2 || strings.HasPrefix(os.Args[1], "-") {
+		log.Fatal("usage: 03-stream HOST:PORT …   (brokers of the cluster)")
+	}
 	job := stream.NewJob("clicks")
 	clicks := stream.FromFile(job, "read", stream.FileSource{FS: files, Names: []string{"clicks.txt"},
 		EventTime: func(line []byte) (int64, error) {
@@ -35,11 +39,14 @@ func main() {
 	})
 	stream.ToTopic(rows, "out", stream.TopicSink[string, string]{Topic: "clicks-per-minute", Partitions: 1,
 		Codecs: stream.Codecs[string, string]{Key: stream.String, Value: stream.String}})
+	var last task.Progress
+	cfg := task.Config{Kafka: kafka.Config{Brokers: os.Args[1:]}, Progress: func(p task.Progress) { last = p }}
 	plan, err := job.Build()
 	if err == nil {
-		err = task.Run(context.Background(), plan, task.Config{Kafka: kafka.Config{Brokers: os.Args[1:]}})
+		err = task.Run(context.Background(), plan, cfg)
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
+	fmt.Printf("%d clicks are counted; everything was done already: %t\n", last.Stage("by-page").Counters.Records, last.EndedBefore)
 }

@@ -85,6 +85,7 @@ func TestStreamProgram(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), runTimeout)
 	defer cancel()
 	binary := filepath.Join(t.TempDir(), "program.exe") // the ending is for Windows
+	var said []string
 	for _, args := range [][]string{
 		{"go", "build", "-o", binary, "./examples/03-stream"},
 		{binary, b.Addr()},
@@ -92,9 +93,14 @@ func TestStreamProgram(t *testing.T) {
 	} {
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 		cmd.Dir = root
-		if out, err := cmd.CombinedOutput(); err != nil {
+		out, err := cmd.CombinedOutput()
+		if err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}
+		said = append(said, string(out))
+	}
+	if !strings.Contains(said[1], "done already: false") || !strings.Contains(said[2], "done already: true") {
+		t.Errorf("the runs said %q", said)
 	}
 	c, err := kafka.Open(ctx, kafka.Config{Brokers: []string{b.Addr()}})
 	if err != nil {

@@ -41,11 +41,9 @@ func main() {
 		Codecs: stream.Codecs[string, string]{Key: stream.String, Value: stream.String}})
 	var last task.Progress
 	cfg := task.Config{Kafka: kafka.Config{Brokers: os.Args[1:]}, Progress: func(p task.Progress) { last = p }}
-	plan, err := job.Build()
-	if err == nil {
-		err = task.Run(context.Background(), plan, cfg)
-	}
-	if err != nil {
+	if plan, err := job.Build(); err != nil {
+		log.Fatal(err)
+	} else if err := task.Run(context.Background(), plan, cfg); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Printf("%d clicks are counted; everything was done already: %t\n", last.Stage("by-page").Counters.Records, last.EndedBefore)

@@ -25,8 +25,9 @@ type Windowed[K, V any] struct {
 
 // Pane is the result of one window and key.
 type Pane[A any] struct {
-	StartMs, EndMs int64 // [StartMs, EndMs)
-	Value          A
+	StartMs int64 `json:"start_ms"` // [StartMs, EndMs)
+	EndMs   int64 `json:"end_ms"`
+	Value   A     `json:"value"`
 }
 
 // Window cuts a stream into event-time windows per key. name names the store. A window closes when the watermark

@@ -68,12 +68,16 @@ func Merge[K, V any](name string, first Stream[K, V], others ...Stream[K, V]) St
 // InputOption changes the input that KeyBy makes.
 type InputOption func(*Input)
 
-// OnError sets the policy for records that fail in the stage behind an intermediate stream; default Stop.
+// OnError sets the policy for records that fail in the stage behind an intermediate stream, which KeyBy begins; default
+// Stop. The policy of the source before it, such as TopicSource.OnError, does not reach there.
 func OnError(p Policy) InputOption { return func(in *Input) { in.OnError = p } }
 
 // KeyBy sends every record, by its new key, to one of partitions partitions of an intermediate stream, which the next
 // stage reads. name names the stream and that stage. Event times, tombstones and the order per upstream task and
 // partition are kept; watermarks and the end of the stream travel along.
+//
+// A record for which key fails is under the policy of the input that it came from: TopicSource.OnError or FileSource.OnError,
+// or OnError of the KeyBy before. One that fails behind, in the operators that read the result, is under OnError among opts.
 func KeyBy[K, V, K2 any](s Stream[K, V], name string, partitions int, key func(Record[K, V]) (K2, error), c Codecs[K2, V], opts ...InputOption) Stream[K2, V] {
 	j := s.job
 	d := j.newDraft(name)

@@ -1,5 +1,15 @@
 // Package stream describes a topology: records, watermarks, end-of-stream and the operators between them. It runs
-// nothing; package task does.
+// nothing; package task does, and package streamtest in tests.
+//
+// Names are identity. The job's name is the consumer group, the prefix of its transactional ids, and with the names of
+// streams and windows it makes the names of its topics: "<job>-<stream>" for KeyBy, "<job>-<stream>-splits" for files,
+// "<job>-<store>-changelog", "<job>-checkpoint". A program started again under a name goes on where that job was, in
+// whatever process and on whatever machine; a changed topology or other input under it is refused, and another name
+// begins anew. Topics that FromTopic reads must exist, unless ToTopic of the same job fills them. Everything else is
+// created at the first start.
+//
+// State lives in the cluster: positions, watermarks and counters in the checkpoint topic, stores in compacted changelog
+// topics, both written in the transaction that carries the output. A process keeps nothing on disk.
 package stream
 
 import "context"

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -17,7 +16,6 @@ import (
 	"github.com/strandline-io/strandline/stream/blob"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/task"
-	"github.com/twmb/avro/ocf"
 	"golang.org/x/term"
 )
 
@@ -126,7 +124,7 @@ func sameInBlobs(ctx context.Context, store blob.Store, rows int) (names []strin
 	found := 0
 	for _, name := range names {
 		if err == nil {
-			err = readBlob(ctx, store, name, func(dailyDelay) error { found++; return nil })
+			err = blob.ReadRows(ctx, store, name, func(dailyDelay) error { found++; return nil })
 		}
 	}
 	if err == nil && found != rows {
@@ -136,31 +134,6 @@ func sameInBlobs(ctx context.Context, store blob.Store, rows int) (names []strin
 	return names, err
 }
 
-func readBlob(ctx context.Context, store blob.Store, name string, row func(dailyDelay) error) error {
-	data, err := store.Read(ctx, name)
-	if err != nil {
-		return err
-	}
-	defer data.Close()
-	r, err := ocf.NewReader(data)
-	if err != nil {
-		return fmt.Errorf("%s: %w", name, err)
-	}
-	defer r.Close()
-	for {
-		var d dailyDelay
-		if err = r.Decode(&d); err == nil {
-			err = row(d)
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return fmt.Errorf("%s: %w", name, err)
-		}
-	}
-}
-
 // show prints a blob, one row a line.
 func show(ctx context.Context, o options, out io.Writer) error {
 	store, err := o.openStore()
@@ -168,7 +141,7 @@ func show(ctx context.Context, o options, out io.Writer) error {
 		return err
 	}
 	lines := json.NewEncoder(out)
-	return readBlob(ctx, store, o.show, func(d dailyDelay) error { return lines.Encode(d) })
+	return blob.ReadRows(ctx, store, o.show, func(d dailyDelay) error { return lines.Encode(d) })
 }
 
 func hints(o options, names []string, out io.Writer) {

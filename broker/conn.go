@@ -81,7 +81,7 @@ var errOnPurpose = errors.New("the connection is closed on purpose")
 
 func newConn(b *Broker, nc net.Conn) *conn {
 	c := &conn{
-		b: b, nc: nc, gate: &readGate{Conn: nc}, session: anonymous,
+		b: b, nc: nc, gate: newReadGate(nc), session: anonymous,
 		clientHost: hostOf(nc.RemoteAddr()),
 		reach:      b.reachedAt(nc.LocalAddr()),
 		slots:      make(chan *slot, b.cfg.MaxInFlight),
@@ -152,12 +152,17 @@ func (c *conn) readRequests() error {
 			select {
 			case <-c.passed:
 				blocked = false
+			case <-c.gate.shutting:
+				return nil
 			case <-c.ctx.Done():
 				return nil
 			}
 		}
 		frame, err := c.frames.Frame(head, c.ctx.Done())
-		if err != nil {
+		switch {
+		case err != nil && c.gate.isShut():
+			return nil // what came before it is still answered
+		case err != nil:
 			return err
 		}
 		s, err := c.accept(frame)
@@ -292,28 +297,34 @@ func (s *slot) release() {
 // readGate lets another goroutine end the reading for good, whatever deadlines the reader sets.
 type readGate struct {
 	net.Conn
+	shutting chan struct{} // closed by shut
 	mu       sync.Mutex
-	shutting bool
 }
+
+func newReadGate(nc net.Conn) *readGate { return &readGate{Conn: nc, shutting: make(chan struct{})} }
 
 func (g *readGate) SetReadDeadline(t time.Time) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.shutting {
+	if g.isShut() {
 		t = time.Unix(1, 0)
 	}
 	return g.Conn.SetReadDeadline(t)
 }
 
+// shut is called once.
 func (g *readGate) shut() {
 	g.mu.Lock()
-	g.shutting = true
+	close(g.shutting)
 	g.mu.Unlock()
 	g.SetReadDeadline(time.Time{})
 }
 
 func (g *readGate) isShut() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.shutting
+	select {
+	case <-g.shutting:
+		return true
+	default:
+		return false
+	}
 }

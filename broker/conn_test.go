@@ -199,7 +199,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 }
 
 func TestCloseAnswersWhatWasRead(t *testing.T) {
-	arrived := make(chan struct{}, 1)
+	arrived := make(chan struct{}, 2)
 	b, err := broker.New(broker.Config{
 		Listen: "127.0.0.1:0",
 		Intercept: func(_ context.Context, r *broker.Request) broker.Fate {
@@ -227,10 +227,27 @@ func TestCloseAnswersWhatWasRead(t *testing.T) {
 	req := fetchRequest("t", 0, 0)
 	req.MaxWaitMillis = 1 << 30
 	id := c.send(req)
+	// So is one behind which the next request has begun to arrive.
+	other, err := net.Dial("tcp", b.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	other.SetDeadline(time.Now().Add(patience))
+	c2 := &rawClient{t: t, conn: other}
+	id2 := c2.send(req)
+	other.Write([]byte{0, 0, 1, 0, 0, 0, 0, 9, 0, 0})
 	<-arrived
+	<-arrived
+	start := time.Now()
 	cancel()
 	c.receive(id, req.ResponseKind())
 	c.expectClosed()
+	c2.receive(id2, req.ResponseKind())
+	c2.expectClosed()
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("it took %v to stop", took)
+	}
 	if err := <-served; err != nil {
 		t.Errorf("Serve returned %v", err)
 	}

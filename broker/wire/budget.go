@@ -104,23 +104,34 @@ func (b *Budget) grant() {
 	}
 }
 
-// smallChargeBytes divides the two lanes of an Admission.
+// Contended reports whether somebody waits.
+func (b *Budget) Contended() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting) > 0
+}
+
+// smallChargeBytes divides the lanes of frames that are still arriving.
 const smallChargeBytes = 4 << 20
 
-// Admission decides when a request's bytes may be read. It has two lanes, so that a few connections that announce
-// huge frames and then stall cannot keep everybody else's small ones out.
-type Admission struct{ small, large *Budget }
+// Admission decides when a request's bytes may be read. It has three lanes, so that those who announce much and then
+// stall cannot keep others out: one for frames that have arrived whole in their connection's read buffer, and, for
+// those that are still arriving, one for small and one for large charges.
+type Admission struct{ whole, small, large *Budget }
 
-// NewAdmission divides total bytes: a quarter for small requests, the rest for large ones.
+// NewAdmission divides total bytes: half for large requests, a quarter for each other lane.
 func NewAdmission(total int64) *Admission {
-	return &Admission{small: NewBudget(total / 4), large: NewBudget(total - total/4)}
+	return &Admission{whole: NewBudget(total / 4), small: NewBudget(total / 4), large: NewBudget(total - 2*(total/4))}
 }
 
 // InUse is how many bytes are admitted at the moment.
-func (a *Admission) InUse() int64 { return a.small.InUse() + a.large.InUse() }
+func (a *Admission) InUse() int64 { return a.whole.InUse() + a.small.InUse() + a.large.InUse() }
 
-func (a *Admission) lane(charge int64) *Budget {
-	if charge <= smallChargeBytes {
+func (a *Admission) lane(charge int64, whole bool) *Budget {
+	switch {
+	case whole:
+		return a.whole
+	case charge <= smallChargeBytes:
 		return a.small
 	}
 	return a.large

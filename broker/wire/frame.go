@@ -27,6 +27,9 @@ const (
 	trustedBytes = 4 << 20
 	// pieceBytes must arrive within the stall timeout.
 	pieceBytes = 1 << 20
+	// While others wait for admission, contendedBytes must arrive in each contendedWindow: about the same rate.
+	contendedBytes  = 32 << 10
+	contendedWindow = time.Second
 )
 
 // ReaderConfig bounds what a Reader reads. All fields are required.
@@ -90,8 +93,11 @@ func (r *Reader) Head() (Head, error) {
 // expect sets the deadline of what is read next. If the connection is broken, reading tells.
 func (r *Reader) expect(within time.Duration) { _ = r.conn.SetReadDeadline(time.Now().Add(within)) }
 
-// headBytes is the length field, the key and the version.
-const headBytes = 8
+const (
+	lengthBytes = 4
+	// headBytes is the length field, the key and the version.
+	headBytes = lengthBytes + 4
+)
 
 // checkSize refuses frames that are too small or too large. A first look at the bytes tells the usual mistakes.
 func (r *Reader) checkSize(h Head, b []byte) error {
@@ -117,17 +123,28 @@ func (r *Reader) checkSize(h Head, b []byte) error {
 // without its length field and has one reference; its share of the admission returns with the last one. Produce
 // frames are pooled: their bytes may be read only while a reference is held. All others are left to the collector,
 // so that what was decoded from them may be kept. cancel ends the wait for admission.
+//
+// Nothing is charged for bytes that are only announced: before it asks for admission, as much of the frame must have
+// arrived as the read buffer holds, which for most frames is all.
 func (r *Reader) Frame(h Head, cancel <-chan struct{}) (*Buffer, error) {
 	charge := int64(h.SizeBytes)
 	if h.Key != KeyProduce {
 		charge *= DecodeFactor
 	}
-	lane := r.cfg.Admission.lane(charge)
+	size := int(h.SizeBytes)
+	whole := lengthBytes+size <= readBufferBytes
+	first := min(lengthBytes+size, readBufferBytes)
+	if r.src.Buffered() < first {
+		r.expect(r.cfg.StallTimeout)
+		if b, err := r.src.Peek(first); err != nil {
+			return nil, cutShort(err, len(b)-lengthBytes, size)
+		}
+	}
+	lane := r.cfg.Admission.lane(charge, whole)
 	taken, ok := lane.Acquire(charge, cancel)
 	if !ok {
 		return nil, net.ErrClosed
 	}
-	size := int(h.SizeBytes)
 	var buf *Buffer
 	if h.Key == KeyProduce {
 		buf = r.cfg.Pool.Get(min(size, trustedBytes))
@@ -136,7 +153,7 @@ func (r *Reader) Frame(h Head, cancel <-chan struct{}) (*Buffer, error) {
 		buf.refs.Store(1)
 	}
 	buf.budget, buf.charged = lane, taken
-	if _, err := r.src.Discard(4); err != nil {
+	if _, err := r.src.Discard(lengthBytes); err != nil {
 		buf.Release()
 		return nil, err
 	}
@@ -155,16 +172,36 @@ func (r *Reader) fill(buf *Buffer, size int) error {
 		}
 		from := len(buf.B)
 		to := min(size, cap(buf.B), from+pieceBytes)
-		if r.src.Buffered() < to-from {
-			r.expect(r.cfg.StallTimeout)
-		}
-		n, err := io.ReadFull(r.src, buf.B[from:to])
+		n, err := r.piece(buf.B[from:to], buf.budget)
 		buf.B = buf.B[:from+n]
 		if err != nil {
 			return cutShort(err, from+n, size)
 		}
 	}
 	return nil
+}
+
+// piece reads all of p, within the stall timeout. It gives up earlier on a client that is too slow while others wait for
+// the memory that it occupies.
+func (r *Reader) piece(p []byte, lane *Budget) (got int, err error) {
+	if r.src.Buffered() >= len(p) {
+		return io.ReadFull(r.src, p)
+	}
+	window := min(contendedWindow, r.cfg.StallTimeout)
+	begin := time.Now()
+	for deadline := begin.Add(r.cfg.StallTimeout); ; begin = time.Now() {
+		r.expect(min(window, deadline.Sub(begin)))
+		n, err := io.ReadFull(r.src, p[got:])
+		got += n
+		switch now := time.Now(); {
+		case !errors.Is(err, os.ErrDeadlineExceeded), !now.Before(deadline):
+			return got, err
+		case now.Sub(begin) < window/2: // not by our deadline: somebody has ended the reading
+			return got, err
+		case n < contendedBytes && lane.Contended():
+			return got, fmt.Errorf("%d bytes in %v while others wait for memory: %w", n, window, err)
+		}
+	}
 }
 
 // cutShort tells a frame that never ended from a connection that failed.

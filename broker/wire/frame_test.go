@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"net"
@@ -96,7 +97,7 @@ func TestAnnouncedBytesAreNotAllocated(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	buf := &Buffer{B: make([]byte, 0, trustedBytes)}
+	buf := &Buffer{B: make([]byte, 0, trustedBytes), budget: NewBudget(1)}
 	if err := r.fill(buf, int(h.SizeBytes)); !errors.Is(err, ErrMalformed) {
 		t.Errorf("error %v", err)
 	}
@@ -173,4 +174,95 @@ func TestAdmissionHoldsFramesBack(t *testing.T) {
 			t.Errorf("after the first was released: %v", err)
 		}
 	})
+}
+
+// TestAnnouncedFramesHoldNothing: who announces and does not send takes nothing away from others.
+func TestAnnouncedFramesHoldNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := testConfig()
+		begin := func(size int32, sent int) {
+			client, server := net.Pipe()
+			t.Cleanup(func() { client.Close() })
+			r := NewReader(server, cfg)
+			go func() {
+				if _, err := next(r); err == nil {
+					t.Errorf("%d bytes of a frame of %d were enough", sent, size)
+				}
+			}()
+			head := binary.BigEndian.AppendUint32(nil, uint32(size))
+			client.Write(append(head, make([]byte, sent)...))
+		}
+		for range 100 {
+			begin(8000, 7000)
+			begin(1<<20, 7000)
+			begin(30<<20, 7000)
+		}
+		synctest.Wait()
+		if n := cfg.Admission.InUse(); n != 0 {
+			t.Errorf("%d bytes are admitted that were only announced", n)
+		}
+		<-time.After(cfg.StallTimeout)
+		synctest.Wait()
+	})
+}
+
+// TestSlowFramesYield: a client that has the memory and sends nothing keeps it until others wait for it.
+func TestSlowFramesYield(t *testing.T) {
+	const size, half = 100 << 10, 50 << 10
+	f := func(name string, pause time.Duration, piece int, others bool, want error, atMost time.Duration) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := testConfig()
+				cfg.StallTimeout = 10 * time.Second
+				cfg.Admission = NewAdmission(4 * size) // one frame at a time
+				client, server := net.Pipe()
+				defer client.Close()
+				start := time.Now()
+				ended, quit := make(chan error, 1), make(chan struct{})
+				defer close(quit)
+				go func() {
+					buf, err := next(NewReader(server, cfg))
+					if err == nil {
+						buf.Release()
+					}
+					ended <- err
+				}()
+				frame := frameBytes(0, make([]byte, size)...)
+				client.Write(frame[:half])
+				go func() {
+					for rest := frame[half:]; len(rest) > 0; rest = rest[min(piece, len(rest)):] {
+						select {
+						case <-time.After(pause):
+						case <-quit:
+							return
+						}
+						if _, err := client.Write(rest[:min(piece, len(rest))]); err != nil {
+							return
+						}
+					}
+				}()
+				synctest.Wait()
+				if others {
+					go func() {
+						buf, err := next(feed(cfg, frame))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						buf.Release()
+					}()
+				}
+				err := <-ended
+				if !errors.Is(err, want) || time.Since(start) > atMost {
+					t.Errorf("ended after %v with %v", time.Since(start), err)
+				}
+				server.Close()
+			})
+		})
+	}
+	f("stalled, alone", time.Hour, size, false, os.ErrDeadlineExceeded, 10*time.Second)
+	f("stalled, others wait", time.Hour, size, true, os.ErrDeadlineExceeded, 2*time.Second)
+	f("slow, alone", 900*time.Millisecond, 10<<10, false, nil, 10*time.Second)
+	f("slow, others wait", 900*time.Millisecond, 10<<10, true, os.ErrDeadlineExceeded, 3*time.Second)
+	f("steady, others wait", 400*time.Millisecond, 20<<10, true, nil, 10*time.Second)
 }

@@ -106,14 +106,17 @@ func (e *engine) start(cfg Config, inbox *sequencer.Inbox, r *recovery, k *house
 		LastSeq: r.lastSeq, Clock: cfg.Now,
 		EngineStartMs: sequencer.EngineStart(r.machine.LastNow(), cfg.Now().UnixMilli()),
 	}
+	var sealed []uint64
 	if k != nil {
+		// Before the loop runs: what it seals is told by it, and must not be listed as well.
+		sealed = r.sealedSince(e.journal)
 		sc.OnSealed, sc.OnDeleted = k.sealed, k.deleted
 	}
 	e.Sequencer = sequencer.Start(sc)
 	// It can only fail if the loop has stopped already, which Done tells.
 	_ = e.Submit(&sequencer.Operation{Op: machine.Op{Body: &machine.Incarnation{Number: e.journal.Incarnation()}}})
 	if k != nil {
-		k.start(r.sealedSince(e.journal))
+		k.start(sealed)
 	}
 }
 
@@ -205,7 +208,7 @@ func (r *recovery) lengths() []segment.Length {
 	return lengths
 }
 
-// sealedSince lists the segments that were complete before this start and are not in the snapshot.
+// sealedSince lists the segments that were complete before this start, oldest first.
 func (r *recovery) sealedSince(j journal.Journal) []uint64 {
 	var numbers []uint64
 	for _, s := range j.Segments() {

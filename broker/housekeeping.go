@@ -60,7 +60,9 @@ func newHousekeeper(cfg Config, e *engine, shadow *machine.Machine, seq uint64) 
 
 // start runs the goroutine; segments are those that were complete already.
 func (k *housekeeper) start(segments []uint64) {
+	k.mu.Lock()
 	k.queue = append(segments, k.queue...)
+	k.mu.Unlock()
 	go k.run()
 	k.signal()
 }

@@ -208,7 +208,7 @@ func client(t testing.TB, addr string, more ...kgo.Opt) *kgo.Client {
 	return c
 }
 
-func record(topic string, partition int32, value string) *kgo.Record {
+func recordOf(topic string, partition int32, value string) *kgo.Record {
 	return &kgo.Record{Topic: topic, Partition: partition, Value: []byte(value)}
 }
 

@@ -87,7 +87,7 @@ func TestSecondProcess(t *testing.T) {
 	ctx := within(t, patience)
 	c := client(t, s.addr)
 	for round := range 2 {
-		if err := c.ProduceSync(ctx, record("t", 0, fmt.Sprint(round))).FirstErr(); err != nil {
+		if err := c.ProduceSync(ctx, recordOf("t", 0, fmt.Sprint(round))).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 		refused(t, []string{"--listen", "127.0.0.1:0", "--data-dir", s.dir}, s.dir, "in use by another broker", "another folder")
@@ -98,7 +98,7 @@ func TestSecondProcess(t *testing.T) {
 		}
 		refused(t, []string{"--listen", "127.0.0.1:0", "--data-dir", alias}, alias, "in use by another broker")
 	}
-	if err := c.ProduceSync(ctx, record("t", 0, "2")).FirstErr(); err != nil {
+	if err := c.ProduceSync(ctx, recordOf("t", 0, "2")).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
 	if got := len(readAll(t, ctx, s.addr, kgo.ReadCommitted(), []string{"t"})); got != 3 {
@@ -115,7 +115,7 @@ func TestSignals(t *testing.T) {
 		s := start(t)
 		ctx := within(t, patience)
 		c := client(t, s.addr)
-		if err := c.ProduceSync(ctx, record("t", 0, "before")).FirstErr(); err != nil {
+		if err := c.ProduceSync(ctx, recordOf("t", 0, "before")).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 		// A silent connection, half a request, a long poll at the end, and a client that does not read its answers.
@@ -218,7 +218,7 @@ func TestDurabilityWriteSurvivesKill(t *testing.T) {
 	n := 0
 	for range 3 {
 		for range 200 {
-			if err := c.ProduceSync(ctx, record("t", 0, fmt.Sprint(n))).FirstErr(); err != nil {
+			if err := c.ProduceSync(ctx, recordOf("t", 0, fmt.Sprint(n))).FirstErr(); err != nil {
 				t.Fatal(err)
 			}
 			n++

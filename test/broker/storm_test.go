@@ -218,7 +218,7 @@ func (st *storm) produce(id int, rng *rand.Rand) {
 	}
 	defer c.Close()
 	for n := 0; !st.stopped(); n++ {
-		r := record(plainTopic, int32(rng.IntN(partitions)), fmt.Sprintf("p%d-%d-%s", id, n, filler(rng)))
+		r := recordOf(plainTopic, int32(rng.IntN(partitions)), fmt.Sprintf("p%d-%d-%s", id, n, filler(rng)))
 		c.Produce(st.ctx, r, func(r *kgo.Record, err error) {
 			if err != nil {
 				st.t.Errorf("producer %d: %.20q: %v", id, r.Value, err)
@@ -292,7 +292,7 @@ func (st *storm) oneTransaction(c *kgo.Client, name string, rng *rand.Rand) erro
 	var mu sync.Mutex
 	var failed error
 	for i := range 1 + rng.IntN(8) {
-		r := record(ledgerTopic, int32(rng.IntN(partitions)), fmt.Sprintf("%s-%d-%s", name, i, filler(rng)))
+		r := recordOf(ledgerTopic, int32(rng.IntN(partitions)), fmt.Sprintf("%s-%d-%s", name, i, filler(rng)))
 		c.Produce(st.ctx, r, func(r *kgo.Record, err error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -337,7 +337,7 @@ func (st *storm) abandon(rng *rand.Rand) {
 		}
 		if err := c.BeginTransaction(); err == nil {
 			// It may have timed out before it was sent, so an error is no wonder.
-			_ = c.ProduceSync(st.ctx, record(ledgerTopic, int32(rng.IntN(partitions)), fmt.Sprint("orphan-", n))).FirstErr()
+			_ = c.ProduceSync(st.ctx, recordOf(ledgerTopic, int32(rng.IntN(partitions)), fmt.Sprint("orphan-", n))).FirstErr()
 		}
 		c.Close()
 		select {
@@ -405,7 +405,7 @@ func (st *storm) oneCopy(s *kgo.GroupTransactSession, rng *rand.Rand) error {
 	}
 	fetches.EachRecord(func(r *kgo.Record) {
 		value := fmt.Sprintf("%d:%d:%s", r.Partition, r.Offset, r.Value)
-		s.Produce(st.ctx, record(copyTopic, (r.Partition+1)%partitions, value), nil)
+		s.Produce(st.ctx, recordOf(copyTopic, (r.Partition+1)%partitions, value), nil)
 	})
 	done, err := s.End(st.ctx, kgo.TransactionEndTry(rng.IntN(4) > 0))
 	if err != nil {

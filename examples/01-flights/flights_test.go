@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -91,8 +92,8 @@ func same(t *testing.T, what string, got []string, want map[string]bool) {
 	}
 }
 
-// topic reads a topic of the broker folder that a job left, committed records only.
-func topic(t *testing.T, data, name string) []string {
+// serve runs a broker over the broker folder of a job.
+func serve(t *testing.T, data string) (ctx context.Context, address string, stop func()) {
 	t.Helper()
 	b, err := broker.New(broker.Config{Listen: "127.0.0.1:0", DataDir: filepath.Join(data, "broker")})
 	if err != nil {
@@ -101,13 +102,20 @@ func topic(t *testing.T, data, name string) []string {
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	served := make(chan error, 1)
 	go func() { served <- b.Serve(ctx) }()
-	defer func() {
+	return ctx, b.Addr().String(), func() {
 		cancel()
 		if err := <-served; err != nil {
 			t.Error(err)
 		}
-	}()
-	cl, err := kgo.NewClient(kgo.SeedBrokers(b.Addr().String()), kgo.ConsumeTopics(name), kgo.KeepControlRecords(),
+	}
+}
+
+// topic reads a topic of the broker folder that a job left, committed records only.
+func topic(t *testing.T, data, name string) []string {
+	t.Helper()
+	ctx, address, stop := serve(t, data)
+	defer stop()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(address), kgo.ConsumeTopics(name), kgo.KeepControlRecords(),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(50*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
@@ -313,6 +321,63 @@ func TestBadInput(t *testing.T) {
 	letters := topic(t, data, deadLetters)
 	if len(letters) != 3 || letters[0] != "this is no JSON" || !strings.Contains(letters[2], `"late"`) {
 		t.Errorf("dead letters: %q", letters)
+	}
+}
+
+// What others wrote into the topic between the stages is under the policy too, and goes where bad lines go.
+func TestBadInputInTheTopic(t *testing.T) {
+	foreign := []string{
+		"this is no JSON",
+		`{"date":"2001/01/01 00:47","distance":1750,"origin":"DTW","destination":"LAS"}`, // no delay
+		`{"date":"yesterday","delay":66,"distance":1750,"origin":"DTW","destination":"LAS"}`,
+	}
+	f := func(policy string, wantCode int, wants ...string) string {
+		t.Helper()
+		data := t.TempDir()
+		file := filepath.Join(data, "good.ndjson")
+		if err := os.WriteFile(file, bytes.Join(head(t, 30), nil), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		produce(t, data, foreign...)
+		code, out := flights(t, "-data", data, "-input", file, "-bad-input", policy)
+		if code != wantCode {
+			t.Errorf("%s: exit %d:\n%s", policy, code, out)
+		}
+		for _, want := range wants {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: nothing of %q in:\n%s", policy, want, out)
+			}
+		}
+		return data
+	}
+	f("stop", exitRefused, "stream read partition", "no JSON of main.flight")
+	f("skip", exitOK, "30 flights", "3 lines", "skipped")
+	data := f("dead-letter", exitOK, "30 flights", "3 lines", deadLetters)
+	letters := topic(t, data, deadLetters)
+	slices.Sort(letters)
+	slices.Sort(foreign)
+	if !slices.Equal(letters, foreign) {
+		t.Errorf("dead letters: %q", letters)
+	}
+}
+
+// produce writes values into the topic that the job loads, before the job does.
+func produce(t *testing.T, data string, values ...string) {
+	t.Helper()
+	ctx, address, stop := serve(t, data)
+	defer stop()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(address))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if _, err := kadm.NewClient(cl).CreateTopic(ctx, partitions, 1, nil, inputTopic); err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range values {
+		if err := cl.ProduceSync(ctx, &kgo.Record{Topic: inputTopic, Key: []byte("LAS"), Value: []byte(v)}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

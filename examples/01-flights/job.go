@@ -41,7 +41,7 @@ type dailyDelay struct {
 }
 
 // topology loads the file into a topic, reads that to the end that the loading recorded, keys the flights by origin, and
-// counts them per origin and day.
+// counts them per origin and day. badInput is for what is no flight, in the file or in the topic, which others may write.
 func topology(files fs.FS, name string, badInput stream.Policy, store blob.Store) (*stream.Plan, error) {
 	j := stream.NewJob(jobName)
 
@@ -60,11 +60,11 @@ func topology(files fs.FS, name string, badInput stream.Policy, store blob.Store
 
 	jsonCodecs := stream.Codecs[string, flight]{Key: stream.String, Value: stream.JSON[flight]()}
 	flights := stream.FromTopic(j, "read", stream.TopicSource[string, flight]{
-		Topic: inputTopic, Bounded: true, MaxDisorder: day, Codecs: jsonCodecs,
-		EventTime: func(r stream.Record[string, flight]) (int64, error) { return departure(r.Value, nil) },
+		Topic: inputTopic, Bounded: true, MaxDisorder: day, Codecs: jsonCodecs, OnError: badInput,
+		EventTime: func(r stream.Record[string, flight]) (int64, error) { return departure(r.Value, r.Value.check()) },
 	})
 	byOrigin := stream.KeyBy(flights, "by-origin", partitions,
-		func(r stream.Record[string, flight]) (string, error) { return r.Value.Origin, nil }, jsonCodecs)
+		func(r stream.Record[string, flight]) (string, error) { return r.Value.Origin, nil }, jsonCodecs, stream.OnError(badInput))
 
 	perDay := stream.Aggregate(stream.Window(byOrigin, "days", stream.Tumbling(day)),
 		func() dailyDelay { return dailyDelay{} }, count,
@@ -103,13 +103,18 @@ func parse(line []byte) (flight, error) {
 	if err := json.Unmarshal(line, &f); err != nil {
 		return f, fmt.Errorf("not a flight: %w", err)
 	}
+	return f, f.check()
+}
+
+// check says what the job needs and f lacks.
+func (f flight) check() error {
 	switch {
 	case f.Delay == nil:
-		return f, errors.New("a flight without delay")
+		return errors.New("a flight without delay")
 	case f.Origin == "" || f.Destination == "":
-		return f, errors.New("a flight without origin or destination")
+		return errors.New("a flight without origin or destination")
 	}
-	return f, nil
+	return nil
 }
 
 // departure is a flight's event time.

@@ -70,15 +70,18 @@ func report(ctx context.Context, o options, p task.Progress, cfg kafka.Config, s
 	if err != nil {
 		return err
 	}
-	load := p.Stage("load").Counters
+	load, read, byOrigin := p.Stage("load").Counters, p.Stage("read").Counters, p.Stage("by-origin").Counters
 	fmt.Fprintf(out, "%d flights → %d origin-days, each once, in topic %s and in %s\n", load.Emitted, len(rows), resultTopic, store)
-	for what, n := range map[string]int64{"skipped": load.Skipped, "sent to topic " + deadLetters: load.DeadLettered} {
+	for what, n := range map[string]int64{
+		"skipped":                      load.Skipped + read.Skipped + byOrigin.Skipped,
+		"sent to topic " + deadLetters: load.DeadLettered + read.DeadLettered + byOrigin.DeadLettered,
+	} {
 		if n > 0 {
 			fmt.Fprintf(out, "%d lines that are no flights were %s\n", n, what)
 		}
 	}
-	if late := p.Stage("by-origin").Counters.Late; late > 0 {
-		fmt.Fprintf(out, "%d flights came more than %v out of order, after their day had closed, and are not counted\n", late, day)
+	if byOrigin.Late > 0 {
+		fmt.Fprintf(out, "%d flights came more than %v out of order, after their day had closed, and are not counted\n", byOrigin.Late, day)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\norigin\tday\tflights\tdelayed\ttotal min\tmax min\t")

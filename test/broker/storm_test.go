@@ -382,7 +382,7 @@ func (st *storm) copierOptions(id int) []kgo.Opt {
 	opts := options(st.server.addr, kgo.ConsumerGroup(copiers), kgo.ConsumeTopics(plainTopic),
 		kgo.TransactionalID(name), kgo.TransactionTimeout(patience), kgo.ProducerLinger(0),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
-		kgo.RequireStableFetchOffsets(), kgo.FetchMaxWait(100*time.Millisecond),
+		kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.HeartbeatInterval(200*time.Millisecond), kgo.SessionTimeout(6*time.Second), kgo.RebalanceTimeout(6*time.Second))
 	if id == 0 {
 		opts = append(opts, kgo.InstanceID(name))

@@ -40,12 +40,11 @@ func runChildren(ctx context.Context, o options, plan *stream.Plan, cfg task.Con
 			cancel(err)
 		}
 	}()
-	out := &lineWriter{w: stderr}
 	for replica := range o.workers {
 		group.Add(1)
 		go func() {
 			defer group.Done()
-			if err := keepRunning(ctx, o, replica, cfg.Kafka.Brokers, out); err != nil {
+			if err := keepRunning(ctx, o, replica, cfg.Kafka.Brokers, stderr); err != nil {
 				cancel(err)
 			}
 		}()
@@ -118,7 +117,7 @@ func runProcess(ctx context.Context, o options, replica int, brokers []string, s
 	return cmd.ProcessState.ExitCode(), err
 }
 
-// lineWriter lets several children write to one place.
+// lineWriter lets the parent and its children write to one place.
 type lineWriter struct {
 	mu sync.Mutex
 	w  io.Writer

@@ -8,15 +8,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/strandline-io/strandline/broker"
+	"github.com/strandline-io/strandline/stream/kafka"
+	"github.com/strandline-io/strandline/stream/task"
 	"github.com/twmb/avro/ocf"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -95,7 +99,9 @@ func same(t *testing.T, what string, got []string, want map[string]bool) {
 // serve runs a broker over the broker folder of a job.
 func serve(t *testing.T, data string) (ctx context.Context, address string, stop func()) {
 	t.Helper()
-	b, err := broker.New(broker.Config{Listen: "127.0.0.1:0", DataDir: filepath.Join(data, "broker")})
+	b, err := broker.New(broker.Config{
+		Listen: "127.0.0.1:0", DataDir: filepath.Join(data, "broker"), GroupInitialRebalanceDelayMs: -1,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -406,6 +412,86 @@ func TestLinesThatDoNotFit(t *testing.T) {
 	if len(rows) != 2 || !strings.Contains(rows[0]+rows[1], "2001-01-01") || !strings.Contains(rows[0]+rows[1], "2199-12-31") {
 		t.Errorf("rows %q", rows)
 	}
+}
+
+// Brokers and jobs that are started together come up in any order: a port that is closed or drops connections at first is
+// waited for, by parent and children, and the user sees it. Children that waited in vain are started again.
+func TestBrokerThatComesLate(t *testing.T) {
+	data := t.TempDir()
+	file := filepath.Join(data, "some.ndjson")
+	if err := os.WriteFile(file, bytes.Join(head(t, 30), nil), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, address, stop := serve(t, data)
+	defer stop()
+	for _, workers := range []string{"1", "2"} {
+		late, open := door(t, address)
+		const says = "no broker answers yet"
+		var stdout, stderr bytes.Buffer
+		code := run(t.Context(), []string{"-data", data, "-input", file, "-brokers", late, "-workers", workers},
+			strings.NewReader(""), &stdout, writer(func(text []byte) (int, error) {
+				if bytes.Contains(text, []byte(says)) {
+					open()
+				}
+				return stderr.Write(text)
+			}))
+		said := stderr.String()
+		if code != exitOK || !strings.Contains(stdout.String(), "30 flights") || strings.Count(said, says) != 1 ||
+			!strings.Contains(said, "brokers="+late) {
+			t.Errorf("%s workers: exit %d\n%s%s", workers, code, &stdout, said)
+		}
+	}
+	f := func(want int, err error) {
+		t.Helper()
+		if code := exit(io.Discard, fmt.Errorf("outer: %w", err)); code != want {
+			t.Errorf("%v: exit %d, want %d", err, code, want)
+		}
+	}
+	f(exitAgain, &kafka.UnreachableError{Brokers: []string{"b:1"}, Err: io.EOF})
+	f(exitAgain, &task.StartDeadlineError{Err: io.EOF})
+	f(exitRefused, &task.MissingTopicError{})
+}
+
+type writer func([]byte) (int, error)
+
+func (w writer) Write(p []byte) (int, error) { return w(p) }
+
+// door is an address that drops connections until it is opened, and passes them on then.
+func door(t *testing.T, to string) (address string, open func()) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	var opened atomic.Bool
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			if opened.Load() {
+				go pass(in, to)
+			} else {
+				in.Close()
+			}
+		}
+	}()
+	return l.Addr().String(), func() { opened.Store(true) }
+}
+
+func pass(in net.Conn, to string) {
+	defer in.Close()
+	out, err := net.Dial("tcp", to)
+	if err != nil {
+		return
+	}
+	go func() {
+		_, _ = io.Copy(out, in)
+		out.Close()
+	}()
+	_, _ = io.Copy(in, out)
 }
 
 func TestFlagsAreChecked(t *testing.T) {

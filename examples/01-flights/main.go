@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/strandline-io/strandline/broker"
 	"github.com/strandline-io/strandline/stream"
@@ -42,6 +43,9 @@ func main() {
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
+
+// startDeadline is how long a process waits for a broker, short for somebody who mistyped -brokers.
+const startDeadline = 15 * time.Second
 
 // The exit codes. A child that ends with exitRefused is not started again.
 const (
@@ -72,7 +76,7 @@ func exit(stderr io.Writer, err error) int {
 	switch {
 	case err == nil:
 		return exitOK
-	case errors.Is(err, task.ErrFenced):
+	case errors.Is(err, task.ErrFenced), notYet(err):
 		fmt.Fprintln(stderr, "01-flights:", err)
 		return exitAgain
 	}
@@ -85,6 +89,13 @@ func exit(stderr io.Writer, err error) int {
 			"-bad-input skip or dead-letter)")
 	}
 	return exitRefused
+}
+
+// notYet reports whether err is no refusal: the broker was away for as long as a start waits.
+func notYet(err error) bool {
+	_, unreachable := errors.AsType[*kafka.UnreachableError](err)
+	_, slow := errors.AsType[*task.StartDeadlineError](err)
+	return unreachable || slow
 }
 
 func parseFlags(args []string, stderr io.Writer) (options, error) {
@@ -173,7 +184,14 @@ func (o options) openStore() (blob.Store, error) {
 
 func (o options) config(brokers []string, stderr io.Writer) task.Config {
 	log := o.logger(stderr)
-	return task.Config{Kafka: kafka.Config{Brokers: brokers, ClientID: "01-flights", Logger: log}, Logger: log}
+	cfg := task.Config{
+		Kafka: kafka.Config{Brokers: brokers, ClientID: "01-flights", Logger: log}, Logger: log, StartDeadline: startDeadline,
+	}
+	if !o.verbose && o.replica < 0 {
+		// That it waits for a broker is always said, by the parent for all.
+		cfg.Logger = slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	}
+	return cfg
 }
 
 // embedded starts the broker of this process. stop ends it and waits.
@@ -203,6 +221,7 @@ func (o options) embedded(stderr io.Writer) (address string, stop func() error, 
 }
 
 func runParent(ctx context.Context, o options, stdout, stderr io.Writer) (err error) {
+	stderr = &lineWriter{w: stderr}
 	plan, store, err := o.plan()
 	if err != nil {
 		return err

@@ -32,7 +32,8 @@ const (
 	maxRetryPause = 500 * time.Millisecond
 )
 
-// Open connects and learns what the cluster can do. The error of an unreachable cluster names its addresses.
+// Open connects and learns what the cluster can do. It does not wait for a broker that is not there: the error is an
+// *UnreachableError then, and another try may succeed.
 func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -44,8 +45,10 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	c := &Client{cfg: cfg, kc: kc, adm: kadm.NewClient(kc)}
 	if err = c.learn(ctx); err != nil {
 		kc.Close()
-		return nil, fmt.Errorf("kafka: no broker answered at %s: %w: is it running, and is the address right?",
-			strings.Join(cfg.Brokers, ", "), err)
+		if Unanswered(err) || ctx.Err() != nil {
+			return nil, &UnreachableError{Brokers: cfg.Brokers, Err: err}
+		}
+		return nil, fmt.Errorf("kafka: the cluster at %s cannot be used: %w", strings.Join(cfg.Brokers, ", "), err)
 	}
 	return c, nil
 }

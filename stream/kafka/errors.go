@@ -1,10 +1,19 @@
 package kafka
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
 )
 
 // ErrFenced says that another process has taken over the transactional id or the group slot of this one. Its tasks
@@ -13,6 +22,54 @@ var ErrFenced = errors.New("fenced by another process")
 
 // ErrNotServed says that the broker does not have a request at all.
 var ErrNotServed = errors.New("the broker does not serve this request")
+
+// UnreachableError says that nobody answered at the addresses of a cluster: no connection, or one that ended before the
+// first answer.
+type UnreachableError struct {
+	Brokers []string
+	Within  time.Duration // how long it was tried; 0 for one try
+	Err     error         // what the last try saw
+}
+
+func (e *UnreachableError) Error() string {
+	within := ""
+	if e.Within > 0 {
+		within = fmt.Sprintf(" within %v", e.Within)
+	}
+	seen, hint := e.Err.Error(), "and is the address right?"
+	if _, ok := errors.AsType[*kgo.ErrFirstReadEOF](e.Err); ok {
+		// A broker that is starting or stopping does this too: franz-go's text knows of one reason only.
+		seen, hint = "it accepts connections and drops them", "is the address right, and does it want TLS or SASL?"
+	}
+	return fmt.Sprintf("kafka: no broker answered at %s%s: %s: is it running, %s",
+		strings.Join(e.Brokers, ", "), within, seen, hint)
+}
+
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// Unanswered reports whether err is of a broker that cannot be reached or went away, so that another try may succeed. What
+// a broker answers, and what is wrong with this side's addresses, certificates or permissions, is not.
+func Unanswered(err error) bool {
+	if _, ok := errors.AsType[*UnreachableError](err); ok {
+		return true
+	}
+	for _, is := range []func(error) bool{
+		isA[*kerr.Error], isA[*tls.CertificateVerificationError], isA[tls.RecordHeaderError], isA[tls.AlertError],
+		isA[*net.AddrError], isA[*net.ParseError], isA[*fs.PathError],
+		func(err error) bool { return errors.Is(err, os.ErrPermission) || errors.Is(err, context.Canceled) },
+	} {
+		if is(err) {
+			return false
+		}
+	}
+	return isA[net.Error](err) || isA[*kgo.ErrFirstReadEOF](err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) ||
+		kgo.IsRetryableBrokerErr(err)
+}
+
+func isA[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
+}
 
 // MissingTopicError names a topic that does not exist.
 type MissingTopicError struct{ Topic string }

@@ -44,8 +44,8 @@ type Config struct {
 	RevokeDeadline   time.Duration
 	// StopDeadline bounds the graceful end after the context was cancelled. Default 30 s.
 	StopDeadline time.Duration
-	// StartDeadline bounds everything that happens before the first record: finding the cluster, its topics, the job
-	// record. Default 60 s.
+	// StartDeadline bounds everything that happens before the first record: waiting for a broker that does not answer yet,
+	// finding the cluster, its topics, the job record. Default 60 s.
 	StartDeadline time.Duration
 
 	// TrimInterval is how often records of intermediate streams that their reader has committed are deleted. Default 30 s,

@@ -3,6 +3,7 @@ package task
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
@@ -10,6 +11,19 @@ import (
 
 // ErrFenced says that another process has this one's replica number or its tasks. Only one of the two goes on.
 var ErrFenced = kafka.ErrFenced
+
+// StartDeadlineError says that brokers answered and yet a start took longer than Config.StartDeadline.
+type StartDeadlineError struct {
+	What     string
+	Deadline time.Duration
+	Err      error // what was being done then
+}
+
+func (e *StartDeadlineError) Error() string {
+	return fmt.Sprintf("task: %s took longer than %v: %v: start it again, or raise StartDeadline", e.What, e.Deadline, e.Err)
+}
+
+func (e *StartDeadlineError) Unwrap() error { return e.Err }
 
 // errStopDeadline ends a stop that took too long.
 var errStopDeadline = errors.New("task: the graceful stop did not end within StopDeadline; what was not committed is done again at the next start")

@@ -160,31 +160,55 @@ func add(sum *core.Counters, c core.Counters) {
 }
 
 // Watch calls cfg.Progress with how far a job has come, from a process that runs none of it. It returns nil when every
-// task has ended or ctx is cancelled. The job need not have begun. plan must be bound.
+// task has ended or ctx is cancelled. The job need not have begun. plan must be bound. A broker that does not answer is
+// waited for as in Run.
 func Watch(ctx context.Context, plan *stream.Plan, cfg Config) error {
 	cfg = cfg.withDefaults(plan)
 	if err := cfg.validate(); err != nil {
 		return err
 	}
-	c, err := kafka.Open(ctx, cfg.Kafka)
-	if err != nil {
-		return ignoreCancel(ctx, err)
-	}
-	defer c.Close()
+	r := &runner{cfg: cfg, plan: plan}
+	defer r.closeClient()
 	for {
-		topics, err := c.Topics(ctx, plan.CheckpointTopic)
+		begun := false
+		err := reach(ctx, cfg, "looking for job "+plan.Job, func(ctx context.Context, answered func()) (err error) {
+			begun, err = r.begun(ctx, answered)
+			return err
+		})
 		if err != nil {
 			return ignoreCancel(ctx, err)
 		}
-		if len(topics) > 0 {
-			break
+		if begun {
+			return ignoreCancel(ctx, r.follow(ctx))
 		}
 		if !sleep(ctx, cfg.ProgressInterval) {
 			return nil
 		}
 	}
-	r := &runner{cfg: cfg, plan: plan, client: c}
-	return ignoreCancel(ctx, r.follow(ctx))
+}
+
+// begun reports whether the job has its checkpoint topic. It opens the client if there is none, and closes it on an error.
+func (r *runner) begun(ctx context.Context, answered func()) (bool, error) {
+	var err error
+	if r.client == nil {
+		if r.client, err = kafka.Open(ctx, r.cfg.Kafka); err != nil {
+			return false, err
+		}
+	}
+	topics, err := r.client.Topics(ctx, r.plan.CheckpointTopic)
+	if err != nil {
+		r.closeClient()
+		return false, err
+	}
+	answered()
+	return len(topics) > 0, nil
+}
+
+func (r *runner) closeClient() {
+	if r.client != nil {
+		r.client.Close()
+		r.client = nil
+	}
 }
 
 func ignoreCancel(ctx context.Context, err error) error {

@@ -29,18 +29,17 @@ type runner struct {
 // error that says what to do; what was not committed then is done again at the next start, and nothing is done twice.
 //
 // Errors to tell apart: ErrFenced, *MissingTopicError, *ChangedTopicError, *DifferentInputError, *DifferentPlanError,
-// *OrphanOffsetsError, *ChangedFileError, *stream.RecordError, *kafka.TransactionTimeoutError, *state.FullError, and what
-// sinks return.
+// *OrphanOffsetsError, *ChangedFileError, *stream.RecordError, *kafka.TransactionTimeoutError, *state.FullError, what sinks
+// return, and the two that another try may mend: *kafka.UnreachableError, after Config.StartDeadline, and
+// *StartDeadlineError.
 func Run(ctx context.Context, plan *stream.Plan, cfg Config) error {
 	cfg = cfg.withDefaults(plan)
 	if err := cfg.validate(); err != nil {
 		return err
 	}
 	r := &runner{cfg: cfg}
+	defer r.closeClient()
 	err := r.start(ctx, plan)
-	if r.client != nil {
-		defer r.client.Close()
-	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil // cancelled before anything was begun
@@ -51,20 +50,12 @@ func Run(ctx context.Context, plan *stream.Plan, cfg Config) error {
 }
 
 func (r *runner) start(ctx context.Context, plan *stream.Plan) error {
-	ctx, cancel := withDeadline(ctx, r.cfg.StartDeadline, "the start of job "+plan.Job)
-	defer cancel()
-	var err error
-	if r.client, err = kafka.Open(ctx, r.cfg.Kafka); err != nil {
+	err := reach(ctx, r.cfg, "the start of job "+plan.Job, func(ctx context.Context, answered func()) error {
+		return r.find(ctx, plan, answered)
+	})
+	if err != nil {
 		return err
 	}
-	if err := r.client.CheckTransactionTimeout(ctx, r.cfg.TransactionTimeout); err != nil {
-		return err
-	}
-	s := &starter{c: r.client, plan: plan, cfg: r.cfg}
-	if r.plan, r.record, err = s.start(ctx); err != nil {
-		return err
-	}
-	r.ended = s.ended
 	r.topicIDs = make(map[string]string)
 	for _, t := range r.record.Topics {
 		if t.ID != "" {
@@ -78,6 +69,25 @@ func (r *runner) start(ctx context.Context, plan *stream.Plan) error {
 		}
 		r.workers = append(r.workers, w)
 	}
+	return nil
+}
+
+// find opens the client and finds the job, or begins it. After an error it can be called again, like another process.
+func (r *runner) find(ctx context.Context, plan *stream.Plan, answered func()) error {
+	c, err := kafka.Open(ctx, r.cfg.Kafka)
+	if err != nil {
+		return err
+	}
+	answered()
+	s := &starter{c: c, plan: plan, cfg: r.cfg}
+	if err = c.CheckTransactionTimeout(ctx, r.cfg.TransactionTimeout); err == nil {
+		r.plan, r.record, err = s.start(ctx)
+	}
+	if err != nil {
+		c.Close()
+		return err
+	}
+	r.client, r.ended = c, s.ended
 	return nil
 }
 

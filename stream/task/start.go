@@ -122,7 +122,7 @@ func (s *starter) checkSinks(ctx context.Context, record *core.JobRecord, checkp
 				check = func(ctx context.Context, job stream.JobIdentity) error { return again.CheckRun(ctx, job, rows) }
 			}
 			if err := check(ctx, identity); err != nil {
-				return fmt.Errorf("sink %q: %w", sink.Name(), err)
+				return &sinkCheckError{sink.Name(), err}
 			}
 		}
 	}

@@ -68,7 +68,7 @@ func (e *RecordError) Error() string {
 		where = fmt.Sprintf("%s:%d", e.File, e.Line)
 		mend = "mend it and start over fresh data"
 	}
-	return fmt.Sprintf("%s: task %s: %v (%s, or go on with the input's policy set to skip or dead letter)", where, e.Task, e.Err, mend)
+	return fmt.Sprintf("%s: task %s: %v (%s, or go on with the input's policy set to skip)", where, e.Task, e.Err, mend)
 }
 
 // Unwrap returns Err.

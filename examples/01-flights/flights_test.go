@@ -205,8 +205,9 @@ func check(t *testing.T, data string) {
 }
 
 func TestResultEqualsTheTable(t *testing.T) {
-	for workers, durability := range map[int]string{1: "fsync", 3: "write"} {
-		t.Run(fmt.Sprintf("%d workers", workers), func(t *testing.T) {
+	for i := range 4 {
+		workers, durability := 1+2*(i%2), []string{"fsync", "write"}[i/2]
+		t.Run(fmt.Sprintf("%d workers, %s", workers, durability), func(t *testing.T) {
 			data := t.TempDir()
 			out := mustRun(t, "-data", data, "-workers", strconv.Itoa(workers), "-durability", durability)
 			for _, text := range []string{"20000 flights", "6901 origin-days", "DFW  2001-02-27", "kcat", "serve --data-dir", ".avro"} {
@@ -317,7 +318,7 @@ func TestBadInput(t *testing.T) {
 		}
 		return data
 	}
-	data := f("stop", exitRefused, "bad.ndjson:11:", "not a flight", "fresh data: another -data", "-bad-input skip or dead-letter")
+	data := f("stop", exitRefused, "bad.ndjson:11:", "not a flight", "fresh data: another -data", "-bad-input skip; dead-letter must be chosen from the start")
 	out := mustRun(t, "-data", data, "-input", filepath.Join(data, "bad.ndjson"), "-bad-input", "skip")
 	if !strings.Contains(out, "30 flights") {
 		t.Errorf("the same data does not go on:\n%s", out)

@@ -86,7 +86,7 @@ func exit(stderr io.Writer, err error) int {
 	}
 	if bad, ok := errors.AsType[*stream.RecordError](err); ok && bad.File != "" {
 		fmt.Fprintln(stderr, "(a mended file needs fresh data: another -data, and -brokers if given; the same data goes on only with "+
-			"-bad-input skip or dead-letter)")
+			"-bad-input skip; dead-letter must be chosen from the start)")
 	}
 	return exitRefused
 }

@@ -342,7 +342,7 @@ func TestPolicies(t *testing.T) {
 		r.step(records(5, "x", "bad", "y"), want...)
 		return r
 	}
-	f(stream.Stop(), "stopped: stream in partition 0 offset 6: task in-0: bad word (mend the code that refuses it, or go on with the input's policy set to skip or dead letter)")
+	f(stream.Stop(), "stopped: stream in partition 0 offset 6: task in-0: bad word (mend the code that refuses it, or go on with the input's policy set to skip)")
 	r := f(stream.Skip(), "produce 1 job-by/0 job-by/0")
 	if c := r.w.Status().Tasks[0].Counters; c.Skipped != 1 || c.Records != 3 || c.Emitted != 2 {
 		t.Fatalf("counters %+v", c)

@@ -85,8 +85,15 @@ func (s *server) open() {
 	s.t.Helper()
 	s.log = filepath.Join(s.t.TempDir(), "stderr")
 	s.t.Cleanup(func() {
+		text := s.stderr()
+		for _, alarm := range []string{"level=ERROR", "BUG:", "panic:", "fatal error:", "DATA RACE"} {
+			if strings.Contains(text, alarm) {
+				s.t.Errorf("the broker's log holds %q", alarm)
+			}
+		}
 		if s.t.Failed() {
-			s.t.Logf("standard error of %s:\n%s", s.command[0], s.stderr())
+			const shown = 16 << 10
+			s.t.Logf("standard error of %s:\n%s", s.command[0], text[max(0, len(text)-shown):])
 		}
 	})
 	s.again()
@@ -113,14 +120,13 @@ func (s *server) restart() {
 	s.again()
 }
 
-// stderr is what all processes of this server have logged, cut to the end of it.
+// stderr is what all processes of this server have logged.
 func (s *server) stderr() string {
 	b, err := os.ReadFile(s.log)
 	if err != nil {
 		return err.Error()
 	}
-	const kept = 16 << 10
-	return string(b[max(0, len(b)-kept):])
+	return string(b)
 }
 
 // dump ends a broker that hangs and logs what its goroutines do and what is in its folder.

@@ -164,7 +164,7 @@ func (st *storm) strike(k int, rng *rand.Rand) {
 	if k%4 == 3 {
 		wait(rng.IntN(8)) // hardly anything was answered since the start
 	} else {
-		st.advance(rng.Int64N(600))
+		st.advance(rng.Int64N(2500))
 		wait(rng.IntN(30))
 	}
 	st.server.Kill()

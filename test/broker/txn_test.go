@@ -5,6 +5,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -157,7 +158,13 @@ func TestTimeout(t *testing.T) {
 					t.Fatal(kerr.ErrorForCode(code))
 				}
 				disturb(s)
+				ready := time.Now()
 				allStable(t, ctx, s.addr, "t")
+				// The marker says when it was decided, however slow this test is.
+				decided := lastMarker(t, ctx, s)
+				if late := decided.Sub(ready); decided.Sub(begin) > 2*timeout && late > timeout/2 {
+					t.Errorf("aborted %v after the deadline, %v after the broker was there", decided.Sub(begin)-timeout, late)
+				}
 				if took := time.Since(begin); took < timeout-10*time.Millisecond {
 					t.Errorf("aborted after %v, before its timeout of %v", took, timeout)
 				} else {
@@ -184,6 +191,29 @@ func TestTimeout(t *testing.T) {
 			})
 		})
 	}
+}
+
+// lastMarker is the time of the newest marker in t.
+func lastMarker(t *testing.T, ctx context.Context, s *server) time.Time {
+	t.Helper()
+	c := client(t, s.addr, kgo.KeepControlRecords(), kgo.ConsumeTopics("t"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	defer c.Close()
+	var newest time.Time
+	for seen := 0; seen < 2; {
+		fetches := c.PollFetches(ctx)
+		if err := fetches.Err(); err != nil {
+			t.Fatal(err)
+		}
+		fetches.EachRecord(func(r *kgo.Record) {
+			if r.Attrs.IsControl() {
+				seen++
+				if r.Timestamp.After(newest) {
+					newest = r.Timestamp
+				}
+			}
+		})
+	}
+	return newest
 }
 
 // TestLateEndTxn (B1): the commit or abort of one transaction that arrives late does not end the next one. Transaction
@@ -372,4 +402,58 @@ func TestKillWhileEnding(t *testing.T) {
 	}
 	t.Logf("%d of 10 commits were durable before the kill", before)
 	expect(t, ctx, s, "in the end", kgo.ReadCommitted(), want)
+}
+
+// TestStateBehindASnapshot: what lies only in a snapshot, because the journal that told of it is freed, is as good.
+func TestStateBehindASnapshot(t *testing.T) {
+	s := startTight(t, "fsync")
+	ctx := within(t, patience)
+	createTopic(t, ctx, s.addr, "t", 2)
+	createTopic(t, ctx, s.addr, "filler", 1)
+	ended := newProducer(t, s, "ended", 2, time.Minute)
+	ended.mustWrite("t", 1, "aborted")
+	ended.mustEnd(false)
+	ended.mustWrite("t", 1, "committed")
+	if code := ended.sendOffset("g", "t", 1, 7); code != 0 {
+		t.Fatal(kerr.ErrorForCode(code))
+	}
+	lost := ended.endRequest(true)
+	ended.mustEnd(true)
+	open := newProducer(t, s, "open", 2, time.Minute)
+	open.mustWrite("t", 0, "a", "b")
+	if code := open.sendOffset("g", "t", 0, 5); code != 0 {
+		t.Fatal(kerr.ErrorForCode(code))
+	}
+	journal := func() []string {
+		names, err := filepath.Glob(filepath.Join(s.dir, "journal", "*.segment"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	before := journal()
+	c := client(t, s.addr, kgo.ProducerBatchCompression(kgo.NoCompression()))
+	eventually(t, ctx, "that the journal is freed", func() (bool, error) {
+		if err := c.ProduceSync(ctx, recordOf("filler", 0, fmt.Sprintf("%020000d", 0))).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+		now := journal()
+		return !slices.ContainsFunc(now, func(name string) bool { return slices.Contains(before, name) }), fmt.Errorf("%q", now)
+	})
+	s.restart()
+	expectOffsets(t, ctx, s, "restarted", [2][2]int64{{0, 2}, {4, 4}})
+	expectGroup(t, s, "restarted", -1, kerr.UnstableOffsetCommit.Code)
+	if offset, code := open.writeAt("t", 0, 0, "a", "b"); offset != 0 || code != 0 {
+		t.Errorf("a retry got offset %d, %v", offset, kerr.ErrorForCode(code))
+	}
+	if resp := ended.ask(lost).(*kmsg.EndTxnResponse); resp.ErrorCode != 0 || resp.ProducerEpoch != ended.epoch {
+		t.Errorf("the retry of the commit: %v, epoch %d, want %d", kerr.ErrorForCode(resp.ErrorCode), resp.ProducerEpoch, ended.epoch)
+	}
+	open.mustWrite("t", 0, "c")
+	open.mustEnd(true)
+	expect(t, ctx, s, "committed", kgo.ReadCommitted(), [2][]string{{"a", "b", "c"}, {"committed"}})
+	expectGroup(t, s, "committed", 5, 0)
+	if offset, code := committedOffset(t, s, "g", "t", 1, true); offset != 7 || code != 0 {
+		t.Errorf("the group's offset in partition 1 is %d, code %d", offset, code)
+	}
 }

@@ -31,7 +31,8 @@ func run(args []string) error {
 	}
 	cfg := broker.Config{
 		Listen: args[0], DataDir: args[1], DefaultPartitions: 4,
-		JournalSegmentBytes: segmentBytes, JournalMaxBytes: journalBytes,
+		GroupInitialRebalanceDelayMs: -1, // groups work at once
+		JournalSegmentBytes:          segmentBytes, JournalMaxBytes: journalBytes,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	if args[2] == "write" {

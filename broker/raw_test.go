@@ -148,12 +148,23 @@ func TestLogsSayWhyAndAreBounded(t *testing.T) {
 		c.Logger = log.logger()
 		c.Now = func() time.Time { return time.Unix(1_700_000_000, 0) }
 	}))
+	for range 50 { // these are not worth a word
+		leaving := dial(t, b)
+		poll := fetchRequest("nothing", 0, 0)
+		poll.MaxWaitMillis = 60_000
+		leaving.send(poll)
+		leaving.conn.(*net.TCPConn).SetLinger(0)
+		leaving.conn.Close()
+	}
 	for range 50 {
 		c := dial(t, b)
 		c.conn.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
 		c.expectClosed()
 	}
 	eventually(t, "the log tells of HTTP", func() bool { return bytes.Contains(log.bytes(), []byte("looks like HTTP")) })
+	if bytes.Contains(log.bytes(), []byte("reset by peer")) {
+		t.Errorf("clients that left are told of:\n%s", log.bytes())
+	}
 	if lines := bytes.Count(log.bytes(), []byte("\n")); lines > 10 {
 		t.Errorf("%d lines for 50 bad connections within one second", lines)
 	}

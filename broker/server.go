@@ -8,6 +8,7 @@ import (
 	"net"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/strandline-io/strandline/broker/sequencer"
@@ -242,9 +243,14 @@ func (b *Broker) connEnded(c *conn, err error) {
 	b.wg.Done()
 }
 
-// noteBadConn logs why a connection was closed, unless that was on purpose.
+// noteBadConn logs why a connection was closed, unless that was on purpose. A client that leaves without waiting for
+// its answers, as consumers do, is nothing to warn of.
 func (b *Broker) noteBadConn(c *conn, err error) {
-	if errors.Is(err, errOnPurpose) || errors.Is(err, sequencer.ErrStopped) {
+	switch {
+	case errors.Is(err, errOnPurpose), errors.Is(err, sequencer.ErrStopped):
+		return
+	case errors.Is(err, errDrained), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		b.log.Debug("a client has left", "remote", c.nc.RemoteAddr().String(), "client", *c.clientID.Load(), "error", err)
 		return
 	}
 	b.warn("a connection was closed", "remote", c.nc.RemoteAddr().String(), "client", *c.clientID.Load(), "error", err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -312,9 +313,12 @@ func connect(t *testing.T, n *brokertest.Network, l net.Listener, address string
 	return client, server
 }
 
-// BenchmarkStart measures a broker in memory from nothing to its first answer, and its end.
+// BenchmarkStart measures a broker in memory from nothing to its first answer, and its end; median-ms is the first
+// part alone, which is to stay below 20.
 func BenchmarkStart(b *testing.B) {
+	var took []time.Duration
 	for range b.N {
+		begin := time.Now()
 		br := brokertest.Start(b)
 		c, err := net.Dial("tcp", br.Addr())
 		if err != nil {
@@ -324,9 +328,12 @@ func BenchmarkStart(b *testing.B) {
 		if _, err := c.Read(make([]byte, 4)); err != nil {
 			b.Fatal(err)
 		}
+		took = append(took, time.Since(begin))
 		c.Close()
 		if err := br.Stop(); err != nil {
 			b.Fatal(err)
 		}
 	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "median-ms")
 }

@@ -9,7 +9,8 @@ type Operation struct {
 	machine.Op
 	// Box gets the reply. It may be nil for operations without one.
 	Box Mailbox
-	// SizeBytes counts against the queue's bound.
+	// SizeBytes is what the operation may add to the journal; it counts against a group's bound (Limits) and the space
+	// that the journal has ready.
 	SizeBytes int64
 	// Written, when not nil, is called once the operation's buffers are no longer needed: after the write that
 	// carries them, or at once if nothing of them is written.

@@ -17,13 +17,14 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 )
 
-// Config is what all measurements share. Zero values take the defaults in the comments.
+// Config is what all measurements share. Zero values take the defaults in the comments; Records, SizeBytes and
+// Partitions have none and must be 1 or more.
 type Config struct {
 	Brokers     []string
 	Topic       string // default: a fresh topic, removed afterwards
-	Partitions  int32  // of a fresh topic; default 4
-	Records     int64  // default 1,000,000
-	SizeBytes   int    // of a value; default 1,024
+	Partitions  int32  // of a fresh topic
+	Records     int64
+	SizeBytes   int    // of a value
 	Producers   int    // clients; default 1
 	Rate        int64  // records per second over all producers; 0 is as fast as possible
 	Acks        string // "all" (default), "1", "0"
@@ -59,16 +60,9 @@ func (c Config) orDefaults() Config {
 			*v = d
 		}
 	}
-	set(&c.SizeBytes, 1024)
 	set(&c.Producers, 1)
 	set(&c.InFlight, 10_000)
 	set(&c.PerTxn, 10)
-	if c.Records <= 0 {
-		c.Records = 1_000_000
-	}
-	if c.Partitions <= 0 {
-		c.Partitions = 4
-	}
 	if c.BatchBytes <= 0 {
 		c.BatchBytes = 1_000_012
 	}

@@ -1,7 +1,6 @@
 package blob
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -69,11 +68,10 @@ type Config struct {
 	PrepareTimeout time.Duration
 	Tries          int
 
-	// Inline makes Write and Prepare stage in the caller's goroutine, so that a simulation has no other.
-	Inline bool
-	// Sleep pauses between tries; nil uses the clock. Random fills nonces, sync markers; nil uses crypto/rand.
-	Sleep  func(ctx context.Context, d time.Duration) error
-	Random func(p []byte)
+	// Runtime is what the sink runs on; nil is goroutines and the clock. Random fills nonces and sync markers; nil is
+	// crypto/rand.
+	Runtime Runtime
+	Random  func(p []byte)
 }
 
 // Option changes a Config. Any func(*Config) is one.
@@ -114,8 +112,8 @@ func (c Config) withDefaults(name string) Config {
 	def(&c.CallTimeout, DefaultCallTimeout)
 	def(&c.PrepareTimeout, DefaultPrepareTimeout)
 	def(&c.Tries, DefaultTries)
-	if c.Sleep == nil {
-		c.Sleep = sleep
+	if c.Runtime == nil {
+		c.Runtime = goroutines{}
 	}
 	if c.Random == nil {
 		c.Random = cryptoRandom

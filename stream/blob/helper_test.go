@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/blob"
@@ -50,9 +49,8 @@ func task(n int) stream.SinkTask {
 func inline(seed uint64) blob.Option {
 	return func(c *blob.Config) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		c.Inline = true
+		c.Runtime = blobtest.Inline{}
 		c.Codec = blob.Null
-		c.Sleep = func(context.Context, time.Duration) error { return nil }
 		c.Random = func(p []byte) {
 			for i := range p {
 				p[i] = byte(rng.Uint32())

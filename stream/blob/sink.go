@@ -18,7 +18,7 @@ type Sink struct {
 	store   Store
 	cfg     Config
 	invalid error
-	slots   chan struct{}
+	slots   Slots
 	buffers buffers
 	taken   names
 }
@@ -61,7 +61,7 @@ func New(name string, store Store, options ...Option) *Sink {
 	s := &Sink{name: name, store: store, cfg: cfg.withDefaults(name)}
 	s.invalid = s.cfg.validate(name)
 	if s.invalid == nil {
-		s.slots = make(chan struct{}, s.cfg.Uploads)
+		s.slots = s.cfg.Runtime.Slots(s.cfg.Uploads)
 		s.buffers.keep = s.cfg.Uploads + 1
 	}
 	return s

@@ -2,7 +2,6 @@ package blob
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
@@ -14,19 +13,6 @@ const (
 	maxPause   = 5 * time.Second
 )
 
-func sleep(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func cryptoRandom(p []byte) { rand.Read(p) }
-
 // caller makes store calls with deadlines and bounded repeats.
 type caller struct {
 	cfg   *Config
@@ -35,7 +21,7 @@ type caller struct {
 
 // once makes one call with the deadline of a call.
 func (c caller) once(ctx context.Context, f func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, c.cfg.CallTimeout)
+	ctx, cancel := c.cfg.Runtime.Context(ctx, c.cfg.CallTimeout)
 	defer cancel()
 	return f(ctx)
 }
@@ -60,7 +46,7 @@ func (c caller) pause(ctx context.Context, try int, cause error) error {
 	}
 	d := min(firstPause<<min(try-1, 10), maxPause)
 	if ctx.Err() == nil {
-		c.cfg.Sleep(ctx, d)
+		c.cfg.Runtime.Sleep(ctx, d)
 	}
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("given up after %d tries, %w: %w", try, context.Cause(ctx), cause)
@@ -68,44 +54,40 @@ func (c caller) pause(ctx context.Context, try int, cause error) error {
 	return nil
 }
 
-// each calls f(0) to f(n-1), several at a time unless the sink is inline, and returns all their errors: that one blob
-// fails or hangs does not keep the others.
+// each calls f(0) to f(n-1), several at a time, and returns all their errors: that one blob fails or hangs does not keep
+// the others.
 func (s *Sink) each(n int, f func(i int) error) error {
-	errs := make([]error, n)
-	if n == 1 || s.cfg.Inline {
-		for i := range n {
-			errs[i] = f(i)
-		}
-		return errors.Join(errs...)
+	if n == 1 {
+		return f(0)
 	}
-	var wg sync.WaitGroup
-	slots := make(chan struct{}, s.cfg.Uploads)
+	errs := make([]error, n)
+	size := min(n, s.cfg.Uploads)
+	slots := s.cfg.Runtime.Slots(size)
 	for i := range n {
-		slots <- struct{}{}
-		wg.Go(func() {
-			defer func() { <-slots }()
+		slots.Acquire(context.Background(), 1)
+		s.cfg.Runtime.Go(func() {
 			errs[i] = f(i)
+			slots.Release(1)
 		})
 	}
-	wg.Wait()
+	slots.Acquire(context.Background(), size)
 	return errors.Join(errs...)
 }
 
 // uploads stages a writer's blocks in the background. The slots are the sink's: all its writers share them.
 type uploads struct {
-	sink   *Sink
-	ctx    context.Context // ends with the writer
-	cancel context.CancelFunc
+	sink    *Sink
+	ctx     context.Context // ends with the writer
+	cancel  context.CancelFunc
+	running Slots // one for each block being staged; there are as many as the sink has
 
-	mu      sync.Mutex
-	err     error         // the first failure; the writer is then of no more use
-	running int           // blocks being staged
-	idle    chan struct{} // closed when running falls to zero; nil if nobody waits
+	mu  sync.Mutex
+	err error // the first failure; the writer is then of no more use
 }
 
 func newUploads(s *Sink) *uploads {
-	u := &uploads{sink: s}
-	u.ctx, u.cancel = context.WithCancel(context.Background())
+	u := &uploads{sink: s, running: s.cfg.Runtime.Slots(s.cfg.Uploads)}
+	u.ctx, u.cancel = s.cfg.Runtime.Context(context.Background(), 0)
 	return u
 }
 
@@ -116,34 +98,21 @@ func (u *uploads) failed() error {
 	return u.err
 }
 
-// submit stages data as block id of name, in the background unless the sink is inline, and takes data over. It waits
-// for a free slot, which is what slows a writer down to the speed of the store.
+// submit stages data as block id of name in the background and takes data over. It waits for a free slot, which is what
+// slows a writer down to the speed of the store.
 func (u *uploads) submit(ctx context.Context, name string, id BlockID, data []byte) error {
-	if u.sink.cfg.Inline {
-		u.stage(ctx, name, id, data)
-		return u.failed()
-	}
-	select {
-	case u.sink.slots <- struct{}{}:
-	case <-ctx.Done():
-		err := fmt.Errorf("blob %s: waiting for a free upload (%d are running): %w", name, cap(u.sink.slots), context.Cause(ctx))
+	if err := u.sink.slots.Acquire(ctx, 1); err != nil {
+		err = fmt.Errorf("blob %s: waiting for a free upload (%d are running): %w", name, u.sink.cfg.Uploads, err)
 		u.fail(err)
 		return err
 	}
-	u.mu.Lock()
-	u.running++
-	u.mu.Unlock()
-	go func() {
+	u.running.Acquire(context.Background(), 1)
+	u.sink.cfg.Runtime.Go(func() {
 		u.stage(u.ctx, name, id, data)
-		<-u.sink.slots
-		u.mu.Lock()
-		defer u.mu.Unlock()
-		if u.running--; u.running == 0 && u.idle != nil {
-			close(u.idle)
-			u.idle = nil
-		}
-	}()
-	return nil
+		u.sink.slots.Release(1)
+		u.running.Release(1)
+	})
+	return u.failed()
 }
 
 func (u *uploads) stage(ctx context.Context, name string, id BlockID, data []byte) {
@@ -164,22 +133,11 @@ func (u *uploads) fail(err error) {
 
 // wait returns when nothing is being staged any more, with the first failure, or when ctx ends.
 func (u *uploads) wait(ctx context.Context) error {
-	u.mu.Lock()
-	if u.running == 0 {
-		defer u.mu.Unlock()
-		return u.err
+	if err := u.running.Acquire(ctx, u.sink.cfg.Uploads); err != nil {
+		return fmt.Errorf("waiting for blocks being staged: %w", errors.Join(err, u.failed()))
 	}
-	if u.idle == nil {
-		u.idle = make(chan struct{})
-	}
-	idle := u.idle
-	u.mu.Unlock()
-	select {
-	case <-idle:
-		return u.failed()
-	case <-ctx.Done():
-		return fmt.Errorf("waiting for blocks being staged: %w", errors.Join(context.Cause(ctx), u.failed()))
-	}
+	u.running.Release(u.sink.cfg.Uploads)
+	return u.failed()
 }
 
 // close ends what is being staged and returns when all of it has ended.

@@ -49,7 +49,7 @@ func (w *writer) Restore(ctx context.Context, token []byte) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.sink.cfg.PrepareTimeout)
+	ctx, cancel := w.sink.cfg.Runtime.Context(ctx, w.sink.cfg.PrepareTimeout)
 	defer cancel()
 	if err := w.publish(ctx, t, nil); err != nil {
 		return err
@@ -319,7 +319,7 @@ func (w *writer) Prepare(ctx context.Context, epoch int64) ([]byte, error) {
 	if err := w.usable(); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.sink.cfg.PrepareTimeout)
+	ctx, cancel := w.sink.cfg.Runtime.Context(ctx, w.sink.cfg.PrepareTimeout)
 	defer cancel()
 	var fresh []*file
 	for _, files := range [2][]*file{w.ledger.done, w.ledger.open} {
@@ -377,7 +377,7 @@ func (w *writer) Commit(ctx context.Context, token []byte) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, w.sink.cfg.PrepareTimeout)
+	ctx, cancel := w.sink.cfg.Runtime.Context(ctx, w.sink.cfg.PrepareTimeout)
 	defer cancel()
 	return w.publish(ctx, t, w.ledger.confirm)
 }

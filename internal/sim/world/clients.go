@@ -89,7 +89,7 @@ func (c *client) runCommitter() {
 		}
 		c.sleep(c.w.Int64N(1500 * msInUs))
 		if got := c.committed("committer", 0); got < min(tried, least) || got > tried {
-			c.w.fail("%s: offset %d is committed, %d was acknowledged last, %d may be late", c.name, got, tried, least)
+			c.w.fail("committed offset: %s: offset %d is committed, %d was acknowledged last, %d may be late", c.name, got, tried, least)
 		}
 	}
 }
@@ -120,7 +120,7 @@ func (c *client) committed(group string, partition int32) int64 {
 // freshProducerID notes a producer id that must never have been given out before, and not be again.
 func (c *client) freshProducerID(pid int64) {
 	if who, taken := c.w.history.pids[pid]; taken {
-		c.w.fail("%s: producer id %d was given to %s before", c.name, pid, who)
+		c.w.fail("producer id: %s: producer id %d was given to %s before", c.name, pid, who)
 	}
 	c.w.history.pids[pid] = c.name
 }

@@ -89,6 +89,6 @@ func (w *World) heal() {
 	w.crash("kill", false) // what was planned to fail is forgotten with the process
 	w.tracef("healed")
 	w.after(healedForUs, func() {
-		w.fail("after %d s without faults not everything has ended: %s", healedForUs/secondInUs, w.waiting())
+		w.fail("ends: after %d s without faults not everything has ended: %s", healedForUs/secondInUs, w.waiting())
 	})
 }

@@ -86,7 +86,7 @@ func (w *World) saw(reader, partition string, offset int64, committedOnly bool, 
 	w.stats.Read++
 	id := binary.BigEndian.Uint64(b)
 	if id == 0 || id > uint64(len(h.values)) {
-		w.fail("%s: %s at %d holds a value that nobody wrote", reader, partition, offset)
+		w.fail("nothing invented: %s: %s at %d holds a value that nobody wrote", reader, partition, offset)
 	}
 	v := h.values[id-1]
 	if w.mode.lossy {
@@ -94,15 +94,15 @@ func (w *World) saw(reader, partition string, offset int64, committedOnly bool, 
 	}
 	at := cell{partition, offset}
 	if old, ok := h.cells[at]; ok && old != id {
-		w.fail("%s: %s at %d holds value %d, it was %d before", reader, partition, offset, id, old)
+		w.fail("one value at an offset: %s: %s at %d holds value %d, it was %d before", reader, partition, offset, id, old)
 	}
 	h.cells[at] = id
 	if v.partition != partition || v.offset >= 0 && v.offset != offset {
-		w.fail("%s: value %d of %s, seen at %d, is in %s at %d as well", reader, id, v.partition, v.offset, partition, offset)
+		w.fail("once: %s: value %d of %s, seen at %d, is in %s at %d as well", reader, id, v.partition, v.offset, partition, offset)
 	}
 	v.offset = offset
 	if tx := v.tx; committedOnly && tx != nil && (!tx.tried || tx.aborted) {
-		w.fail("%s: %s at %d shows value %d of transaction %s, which is not committed (asked for: %t)", reader, partition, offset, id, tx.name, tx.tried)
+		w.fail("nothing aborted: %s: %s at %d shows value %d of transaction %s, which is not committed (asked for: %t)", reader, partition, offset, id, tx.name, tx.tried)
 	}
 	return v
 }
@@ -118,18 +118,18 @@ func (w *World) check(final map[string][]*value, partitions []string) {
 		last := make(map[string]uint64)
 		for _, v := range final[p] {
 			if visible[v.id] {
-				w.fail("value %d is visible twice in %s", v.id, p)
+				w.fail("once: value %d is visible twice in %s", v.id, p)
 			}
 			visible[v.id] = true
 			if v.id < last[v.producer] {
-				w.fail("%s shows value %d of %s behind %d, which was sent later", p, v.id, v.producer, last[v.producer])
+				w.fail("order: %s shows value %d of %s behind %d, which was sent later", p, v.id, v.producer, last[v.producer])
 			}
 			last[v.producer] = v.id
 		}
 	}
 	for _, v := range h.values {
 		if v.tx == nil && v.acked && !visible[v.id] {
-			w.fail("value %d of %s in %s was acknowledged and is not there", v.id, v.producer, v.partition)
+			w.fail("acknowledged: value %d of %s in %s was acknowledged and is not there", v.id, v.producer, v.partition)
 		}
 	}
 	for _, tx := range h.txns {
@@ -141,11 +141,11 @@ func (w *World) check(final map[string][]*value, partitions []string) {
 		}
 		switch {
 		case tx.committed && shown != len(tx.values):
-			w.fail("transaction %s was committed with %d values, %d are visible", tx.name, len(tx.values), shown)
+			w.fail("acknowledged: transaction %s was committed with %d values, %d are visible", tx.name, len(tx.values), shown)
 		case (tx.aborted || !tx.tried) && shown != 0:
-			w.fail("transaction %s was not committed, %d values are visible", tx.name, shown)
+			w.fail("nothing aborted: transaction %s was not committed, %d values are visible", tx.name, shown)
 		case shown != 0 && shown != len(tx.values):
-			w.fail("transaction %s has %d values, of which %d are visible", tx.name, len(tx.values), shown)
+			w.fail("all or nothing: transaction %s has %d values, of which %d are visible", tx.name, len(tx.values), shown)
 		}
 	}
 	w.checkProcessed(final)
@@ -162,13 +162,13 @@ func (w *World) checkProcessed(final map[string][]*value) {
 	for i := range int32(inputPartitions) {
 		for _, v := range final[partitionName("in", i)] {
 			if outputs[v.id] != 1 {
-				w.fail("input %d was processed %d times", v.id, outputs[v.id])
+				w.fail("exactly once: input %d was processed %d times", v.id, outputs[v.id])
 			}
 			delete(outputs, v.id)
 		}
 	}
 	if len(outputs) > 0 {
-		w.fail("%d outputs have no committed input", len(outputs))
+		w.fail("exactly once: %d outputs have no committed input", len(outputs))
 	}
 }
 
@@ -179,6 +179,6 @@ func (w *World) checkReader(reader string, seen []uint64, final []*value) {
 		want[i] = v.id
 	}
 	if !w.mode.lossy && !slices.Equal(seen, want) {
-		w.fail("%s has seen %d values, in the end there are %d: %v, %v", reader, len(seen), len(want), seen, want)
+		w.fail("nothing skipped: %s has seen %d values, in the end there are %d: %v, %v", reader, len(seen), len(want), seen, want)
 	}
 }

@@ -136,7 +136,7 @@ func (c *client) take(b *batch, behind bool) bool {
 		for i, v := range b.values {
 			v.acked = true
 			if v.offset >= 0 && v.offset != p.BaseOffset+int64(i) && !c.w.mode.lossy {
-				c.w.fail("%s: value %d is acknowledged at %d, it was seen at %d", c.name, v.id, p.BaseOffset+int64(i), v.offset)
+				c.w.fail("acknowledged: %s: value %d is acknowledged at %d, it was seen at %d", c.name, v.id, p.BaseOffset+int64(i), v.offset)
 			}
 		}
 		return true

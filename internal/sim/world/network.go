@@ -91,7 +91,7 @@ func (l *link) answer(frame []byte) {
 
 func (l *link) arrive(frame []byte) {
 	if size := int(binary.BigEndian.Uint32(frame)); size != len(frame)-4 {
-		l.w.fail("a response frame of %d bytes says %d", len(frame)-4, size)
+		l.w.fail("codec: a response frame of %d bytes says %d", len(frame)-4, size)
 	}
 	c := l.calls[int32(binary.BigEndian.Uint32(frame[4:]))]
 	if c == nil || c.done || c.failed {
@@ -104,7 +104,7 @@ func (l *link) arrive(frame []byte) {
 		body = body[1:]
 	}
 	if err := resp.ReadFrom(body); err != nil {
-		l.w.fail("a response to %s version %d cannot be read: %v", kmsg.NameForKey(c.req.Key()), c.req.GetVersion(), err)
+		l.w.fail("codec: a response to %s version %d cannot be read: %v", kmsg.NameForKey(c.req.Key()), c.req.GetVersion(), err)
 	}
 	c.resp, c.done = resp, true
 	l.owner.signal()
@@ -184,7 +184,7 @@ func (c *client) insist(make func() kmsg.Request, version int16) (resp kmsg.Resp
 
 // unexpected ends the run for an error code that must not come.
 func (c *client) unexpected(what string, code int16) {
-	c.w.fail("%s: %s is answered with code %d", c.name, what, code)
+	c.w.fail("unexpected code: %s: %s is answered with code %d", c.name, what, code)
 }
 
 func (c *client) tracef(format string, args ...any) {

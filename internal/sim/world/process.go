@@ -69,7 +69,7 @@ func (w *World) boot() {
 	}
 	p.dead = true
 	if errors.Is(err, journal.ErrCorrupt) || errors.Is(err, segment.ErrCorrupt) || errors.Is(err, machine.ErrCorrupt) {
-		w.fail("recovery finds damage where there is none: %v", err)
+		w.fail("damage: recovery finds damage where there is none: %v", err)
 	}
 	w.tracef("recovery: %v", err)
 	w.crash("failed start", w.chance(30))
@@ -90,7 +90,7 @@ func (p *process) open(r *recovery) (err error) {
 	if err != nil {
 		return err
 	}
-	p.store, err = segment.Open(p.fs, segment.Config{SegmentBytes: 64 << 10, IndexIntervalBytes: 1024, IndexSyncBytes: 16 << 10, MemoryIntervalBytes: 4 << 10, MaxOpenFiles: 4}, r.lengths())
+	p.store, err = segment.Open(p.fs, segment.Config{SegmentBytes: 64 << 10, IndexIntervalBytes: 1024, IndexSyncBytes: 16 << 10, MemoryIntervalBytes: 4 << 10, MaxOpenFiles: 4, WindowBytes: 64 << 10}, r.lengths())
 	return err
 }
 
@@ -112,7 +112,7 @@ func (p *process) start(r *recovery) {
 	p.machine = r.machine
 	verify, err := machine.Restore(machineConfig, p.machine.AppendSnapshot(nil))
 	if err != nil || verify.Hash() != p.machine.Hash() {
-		w.fail("V8: a snapshot of the recovered machine does not restore: %v", err)
+		w.failInside("V8: a snapshot of the recovered machine does not restore: %v", err)
 	}
 	p.verify = verify
 	p.decided, p.durable = r.lastSeq, r.lastSeq
@@ -136,7 +136,7 @@ func (p *process) start(r *recovery) {
 func (w *World) checkRecovered(r *recovery) {
 	want, known := w.hashes[r.lastSeq]
 	if !known || r.machine.Hash() != want {
-		w.fail("V8: recovery up to unit %d has hash %x, the machine had %x (known: %t)", r.lastSeq, r.machine.Hash(), want, known)
+		w.failInside("V8: recovery up to unit %d has hash %x, the machine had %x (known: %t)", r.lastSeq, r.machine.Hash(), want, known)
 	}
 	for seq := r.lastSeq + 1; ; seq++ {
 		if _, ok := w.hashes[seq]; !ok {
@@ -160,11 +160,11 @@ func (w *World) checkRecovered(r *recovery) {
 
 func (w *World) checkShown(v machine.View, before shown, when string) {
 	if v.HighWatermark < before.highWatermark || v.LastStable < before.lastStable || len(v.Aborted) < before.aborted {
-		w.fail("V1, V11: partition %d shows %d, stable %d, %d aborted %s; it showed %+v", v.Partition, v.HighWatermark,
+		w.failInside("V1, V11: partition %d shows %d, stable %d, %d aborted %s; it showed %+v", v.Partition, v.HighWatermark,
 			v.LastStable, len(v.Aborted), when, before)
 	}
 	if v.LastStable > v.HighWatermark {
-		w.fail("V11: partition %d is stable up to %d of %d", v.Partition, v.LastStable, v.HighWatermark)
+		w.failInside("V11: partition %d is stable up to %d of %d", v.Partition, v.LastStable, v.HighWatermark)
 	}
 }
 
@@ -193,7 +193,7 @@ func (a appender) Append(units []journal.Unit) []journal.Placed {
 			headers[k] = b[:record.HeaderSize]
 		}
 		if err := a.p.verify.Replay(units[i].Meta, headers); err != nil {
-			a.p.w.fail("V8: unit %d does not replay: %v", placed[i].Seq, err)
+			a.p.w.failInside("V8: unit %d does not replay: %v", placed[i].Seq, err)
 		}
 		a.p.w.hashes[placed[i].Seq] = a.p.verify.Hash()
 		a.p.decided = placed[i].Seq
@@ -245,7 +245,7 @@ func (p *process) loop() {
 	var a sequencer.Actions
 	p.core.Handle(now, ev, &a)
 	if got, want := p.verify.Hash(), p.machine.Hash(); got != want && a.Err == nil {
-		p.w.fail("V8: replay of the units has hash %x, the machine %x", got, want)
+		p.w.failInside("V8: replay of the units has hash %x, the machine %x", got, want)
 	}
 	for i := range a.Publish {
 		p.show(&a.Publish[i])
@@ -279,7 +279,7 @@ func (p *process) loop() {
 func (p *process) checkReplies(replies []machine.Reply) {
 	for _, r := range replies {
 		if before := p.asked[r.ID]; before > p.durable {
-			p.w.fail("V1: %T is answered when units up to %d are durable; unit %d was decided before it", r.Body, p.durable, before)
+			p.w.failInside("V1: %T is answered when units up to %d are durable; unit %d was decided before it", r.Body, p.durable, before)
 		}
 		delete(p.asked, r.ID)
 	}

@@ -45,12 +45,12 @@ func (c *client) fetch(u *cursor) (values []*value, ok bool) {
 	if rp.ErrorCode != 0 {
 		c.tracef("fetch of %s at %d: code %d", u.name(), u.offset, rp.ErrorCode)
 		if rp.ErrorCode == 1 {
-			c.w.fail("%s: %s at %d is out of range", c.name, u.name(), u.offset)
+			c.w.fail("acknowledged: %s: %s at %d is out of range", c.name, u.name(), u.offset)
 		}
 		return nil, false
 	}
 	if rp.LastStableOffset < u.lso || rp.HighWatermark < u.hw {
-		c.w.fail("V11: %s: %s is stable up to %d of %d, it was up to %d of %d", c.name, u.name(), rp.LastStableOffset, rp.HighWatermark, u.lso, u.hw)
+		c.w.fail("stable offset: %s: %s is stable up to %d of %d, it was up to %d of %d", c.name, u.name(), rp.LastStableOffset, rp.HighWatermark, u.lso, u.hw)
 	}
 	u.lso, u.hw = rp.LastStableOffset, rp.HighWatermark
 	return c.consume(u, rp), true
@@ -66,7 +66,7 @@ func (c *client) consume(u *cursor, rp *kmsg.FetchResponseTopicPartition) (value
 	for b := rp.RecordBatches; len(b) > 0; {
 		h, err := record.ParseHeader(b)
 		if err != nil || int(h.SizeBytes) > len(b) || !record.CheckCRC(b[:h.SizeBytes]) {
-			c.w.fail("%s: %s at %d holds no batch: %v", c.name, u.name(), u.offset, err)
+			c.w.fail("codec: %s: %s at %d holds no batch: %v", c.name, u.name(), u.offset, err)
 		}
 		raw := b[:h.SizeBytes]
 		b = b[h.SizeBytes:]
@@ -80,7 +80,7 @@ func (c *client) consume(u *cursor, rp *kmsg.FetchResponseTopicPartition) (value
 		switch {
 		case h.Control():
 			if m, err := record.ParseMarker(raw); err != nil {
-				c.w.fail("%s: %s at %d: %v", c.name, u.name(), h.BaseOffset, err)
+				c.w.fail("codec: %s: %s at %d: %v", c.name, u.name(), h.BaseOffset, err)
 			} else if !m.Commit {
 				delete(skip, h.ProducerID)
 			}

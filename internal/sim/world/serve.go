@@ -37,11 +37,11 @@ func (c *conn) receive(frame []byte) {
 	w := c.p.w
 	h, body, served, err := wire.ParseHeader(frame, c.client)
 	if err != nil || !served {
-		w.fail("a request for key %d version %d is not understood: %v", h.Key, h.Version, err)
+		w.fail("codec: a request for key %d version %d is not understood: %v", h.Key, h.Version, err)
 	}
 	req, err := wire.Decode(h, body)
 	if err != nil {
-		w.fail("%v", err)
+		w.fail("codec: %v", err)
 	}
 	s := &slot{header: h, req: req}
 	c.slots = append(c.slots, s)
@@ -107,7 +107,7 @@ func (c *conn) judge(req *kmsg.ProduceRequest) *machine.Produce {
 			pp := machine.ProducePartition{Topic: t.Topic, TopicID: t.TopicID, Partition: p.Partition}
 			batch, h, err := record.OneBatch(p.Records)
 			if err != nil {
-				c.p.w.fail("a batch is refused: %v", err)
+				c.p.w.fail("codec: a batch is refused: %v", err)
 			}
 			pp.Batch, pp.Header = batch, h
 			if topic, ok := c.p.board.Topic(t.Topic); ok {
@@ -206,7 +206,7 @@ func (c *conn) readPartition(part *sequencer.Partition, req *kmsg.FetchRequest, 
 		out.ErrorCode = kerr.NotLeaderForPartition.Code
 		return nil
 	case err != nil:
-		c.p.w.fail("partition %d cannot be read at %d: %v", v.Partition, rp.FetchOffset, err)
+		c.p.w.fail("damage: partition %d cannot be read at %d: %v", v.Partition, rp.FetchOffset, err)
 	}
 	if req.IsolationLevel == 1 {
 		for _, a := range producer.AbortedWithin(v.Aborted, rp.FetchOffset, record.EndOffset(records)) {

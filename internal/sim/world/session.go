@@ -62,7 +62,7 @@ func (s *session) init(bump bool) bool {
 // replies leave before the sync, a power loss may forget who has it.
 func (s *session) wrote(what string, sentUs int64) {
 	if newest := s.c.w.history.newest[s.id]; !s.c.w.mode.lossy && newest.rank > s.rank && sentUs > newest.sinceUs {
-		s.c.w.fail("%s: %s of %s was accepted although instance %d has owned the id since %d us", s.c.name, what, s.id, newest.rank, newest.sinceUs)
+		s.c.w.fail("fenced: %s: %s of %s was accepted although instance %d has owned the id since %d us", s.c.name, what, s.id, newest.rank, newest.sinceUs)
 	}
 }
 

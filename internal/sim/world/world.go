@@ -10,6 +10,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"runtime/debug"
+	"strings"
 
 	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/internal/vfs"
@@ -20,6 +21,13 @@ type Options struct {
 	Seed uint64
 	// Trace, when not nil, gets one line for each event.
 	Trace io.Writer
+	// ReadersOnly leaves the judgement to the clients: the checks that look into the broker (V1, V8, V11) are off.
+	ReadersOnly bool
+	// WithoutClients are not started, WithoutFaults (by number in the plan) do not happen. What is left draws the same
+	// random numbers as before. FaultsMs is when faults end; 0 is the default.
+	WithoutClients []string
+	WithoutFaults  []int
+	FaultsMs       int64
 }
 
 // Result is what a run came to.
@@ -141,7 +149,7 @@ func Run(o Options) (r Result) {
 		w.nowUs = max(w.nowUs, e.atUs)
 		e.do()
 		if w.pushed > maxEvents {
-			w.fail("no end after %d events: %s", w.pushed, w.waiting())
+			w.fail("ends: no end after %d events: %s", w.pushed, w.waiting())
 		}
 	}
 	return r
@@ -190,9 +198,22 @@ func (w *World) tracef(format string, args ...any) {
 	}
 }
 
-// fail ends the run.
+// fail ends the run. The text begins with the name of the check, and a colon.
 func (w *World) fail(format string, args ...any) {
 	panic(violation{fmt.Errorf(format, args...)})
+}
+
+// failInside is fail for the checks that look into the broker.
+func (w *World) failInside(format string, args ...any) {
+	if !w.opts.ReadersOnly {
+		w.fail(format, args...)
+	}
+}
+
+// Check is the name of the check that a run's error comes from.
+func Check(err error) string {
+	name, _, _ := strings.Cut(err.Error(), ":")
+	return name
 }
 
 // wall is the wall clock.

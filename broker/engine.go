@@ -13,6 +13,7 @@ import (
 	"github.com/strandline-io/strandline/broker/record"
 	"github.com/strandline-io/strandline/broker/segment"
 	"github.com/strandline-io/strandline/broker/sequencer"
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/internal/vfs"
 )
 
@@ -59,6 +60,7 @@ func openEngine(cfg Config) (*engine, error) {
 	if err != nil {
 		return nil, r.openError(cfg, err)
 	}
+	failpoint.Hit("recovery.done")
 	store, err := segment.Open(disk, segment.Config{}, r.lengths())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the partitions of %s: %w", cfg.DataDir, err), j.Close())
@@ -115,6 +117,7 @@ func (e *engine) start(cfg Config, inbox *sequencer.Inbox, r *recovery, k *house
 	e.Sequencer = sequencer.Start(sc)
 	// It can only fail if the loop has stopped already, which Done tells.
 	_ = e.Submit(&sequencer.Operation{Op: machine.Op{Body: &machine.Incarnation{Number: e.journal.Incarnation()}}})
+	failpoint.Hit("engine.incarnation")
 	if k != nil {
 		k.start(sealed)
 	}

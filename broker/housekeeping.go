@@ -11,6 +11,7 @@ import (
 	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/broker/segment"
 	"github.com/strandline-io/strandline/broker/sequencer"
+	"github.com/strandline-io/strandline/internal/failpoint"
 )
 
 // housekeeper follows the loop at a distance, one sealed journal segment after another: it replays the segment's heads
@@ -251,9 +252,11 @@ func (k *housekeeper) shelve() error {
 	if err != nil {
 		return err
 	}
+	failpoint.Hit("shelve.synced")
 	if err := k.record(lengths); err != nil {
 		return err
 	}
+	failpoint.Hit("shelve.recorded")
 	for _, l := range lengths {
 		files := k.engine.store.Files(l.Partition)
 		board.Shelved(machine.PartitionID(l.Partition), func(old *segment.Log) *segment.Log { return old.WithShelved(files) })

@@ -7,6 +7,7 @@ import (
 	"path"
 	"sync"
 
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/internal/vfs"
 )
 
@@ -85,6 +86,7 @@ func (d *disk) write(a Action) error {
 	if err := s.file.WriteVecAt(a.group.bufs, a.group.pos); err != nil {
 		return fmt.Errorf("write %s at offset %d: %w", s.name, a.group.pos, err)
 	}
+	failpoint.Hit("journal.written")
 	return nil
 }
 
@@ -95,6 +97,7 @@ func (d *disk) sync(segments []uint64) error {
 			return fmt.Errorf("sync %s: %w", s.name, err)
 		}
 	}
+	failpoint.Hit("journal.synced")
 	return nil
 }
 
@@ -120,6 +123,7 @@ func (d *disk) ensure(number uint64, sizeBytes int64) error {
 	if s.named {
 		return nil
 	}
+	failpoint.Hit("journal.rolled")
 	err := d.fs.SyncDir(d.dir)
 	s.named = err == nil
 	return err
@@ -204,6 +208,7 @@ func (d *disk) footer(a Action) (fileBytes int64, err error) {
 	if err := s.file.WriteVecAt(w.footer.chunks, p.pos); err != nil {
 		return 0, err
 	}
+	failpoint.Hit("journal.footer-half")
 	if fileBytes, err = s.file.Size(); err != nil {
 		return 0, err
 	}
@@ -216,7 +221,12 @@ func (d *disk) footer(a Action) (fileBytes int64, err error) {
 	if err := s.file.WriteVecAt([][]byte{p.encode(seed), zeroBlock[:blockBytes-pointerBytes]}, blockBytes); err != nil {
 		return 0, err
 	}
-	return fileBytes, s.file.Sync()
+	failpoint.Hit("journal.footer-written")
+	if err := s.file.Sync(); err != nil {
+		return 0, err
+	}
+	failpoint.Hit("journal.footer-synced")
+	return fileBytes, nil
 }
 
 // free removes a segment, or renames it to a spare, and makes that durable before the next one is freed: else a
@@ -244,6 +254,7 @@ func (d *disk) free(a Action) Input {
 		in.err = err
 		return in
 	}
+	failpoint.Hit("journal.freed")
 	if a.recycle {
 		d.spares[a.spare] = s.file
 	} else {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/internal/vfs"
 )
 
@@ -120,6 +121,7 @@ func (r *recovery) run(replay func(Stored) error) (*engine, error) {
 	if err := r.deliver(n, replay); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("recovery.replayed")
 	if err := r.removeAll(r.junk); err != nil {
 		return nil, err
 	}
@@ -127,9 +129,11 @@ func (r *recovery) run(replay func(Stored) error) (*engine, error) {
 	if err := r.cfg.FS.SyncDir(r.cfg.Dir); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("recovery.removed")
 	if err := r.write(n); err != nil {
 		return nil, err
 	}
+	failpoint.Hit("recovery.durable")
 	err := r.removeAll(r.stale)
 	if err == nil {
 		err = r.cfg.FS.SyncDir(r.cfg.Dir)

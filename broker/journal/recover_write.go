@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path"
 
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/internal/mutant"
 	"github.com/strandline-io/strandline/internal/vfs"
 )
@@ -55,6 +56,7 @@ func (r *recovery) deliver(n *newSegment, replay func(Stored) error) error {
 			return fmt.Errorf("restore %s: %w", snapshotName(r.snapshot.seq), err)
 		}
 		r.state = nil
+		failpoint.Hit("recovery.restored")
 	}
 	give := func(u *unit, segment uint64, pos int64) error {
 		switch {
@@ -123,9 +125,11 @@ func (r *recovery) write(n *newSegment) error {
 	n.name = openedName(n.number, n.tail.incarnation)
 	err := r.fill(n, temp)
 	if err == nil {
+		failpoint.Hit("recovery.rewritten")
 		err = r.cfg.FS.Rename(temp, path.Join(r.cfg.Dir, n.name))
 	}
 	if err == nil {
+		failpoint.Hit("recovery.renamed")
 		err = r.cfg.FS.SyncDir(r.cfg.Dir)
 	}
 	if err != nil && n.file != nil {
@@ -156,6 +160,9 @@ func (r *recovery) fill(n *newSegment, temp string) (err error) {
 	g.header(header)
 	if err := n.file.WriteVecAt([][]byte{g.arena}, 0); err != nil {
 		return err
+	}
+	if len(n.groups) > 0 {
+		failpoint.Hit("recovery.rewrite-half")
 	}
 	for _, units := range n.groups {
 		g.reset(n.number, n.tail.pos)

@@ -9,6 +9,7 @@ import (
 	"path"
 	"slices"
 
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/internal/vfs"
 )
 
@@ -65,12 +66,15 @@ func writeSnapshot(disk vfs.FS, dir string, s snapshot, state []byte) error {
 	if err := writeTemp(disk, temp, s, state); err != nil {
 		return errors.Join(err, removeIfThere(disk, temp))
 	}
+	failpoint.Hit("snapshot.written")
 	if err := disk.Rename(temp, path.Join(dir, name)); err != nil {
 		return errors.Join(err, removeIfThere(disk, temp))
 	}
+	failpoint.Hit("snapshot.renamed")
 	if err := disk.SyncDir(dir); err != nil {
 		return err
 	}
+	failpoint.Hit("snapshot.done")
 	// The new one counts from here on: what cannot be tidied up now will be next time.
 	names, _ := disk.List(dir)
 	for i, seq := range snapshotSeqs(names) {
@@ -99,6 +103,7 @@ func writeTemp(disk vfs.FS, temp string, s snapshot, state []byte) (err error) {
 			return err
 		}
 		pos += int64(len(piece))
+		failpoint.Hit("snapshot.half")
 	}
 	return f.Sync()
 }

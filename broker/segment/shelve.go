@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/strandline-io/strandline/broker/record"
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/internal/vfs"
 )
 
@@ -75,6 +76,7 @@ func (sh *shelver) run(batches []Shelving) error {
 		}
 		batches = batches[n:]
 	}
+	failpoint.Hit("shelve.copied")
 	newDirs := false
 	for _, m := range sh.ordered() {
 		if err := sh.settle(m); err != nil {
@@ -124,7 +126,10 @@ func (sh *shelver) copyWindow(batches []Shelving, span int64) error {
 			return err
 		}
 	}
-	for _, m := range sh.touched {
+	for i, m := range sh.touched {
+		if i > 0 && i == len(sh.touched)/2 {
+			failpoint.Hit("shelve.half")
+		}
 		if err := sh.flush(m); err != nil {
 			return err
 		}

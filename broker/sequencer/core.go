@@ -6,6 +6,7 @@ import (
 	"github.com/strandline-io/strandline/broker/journal"
 	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/broker/segment"
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/internal/mutant"
 )
 
@@ -363,6 +364,7 @@ func (c *Core) submit(g *group) {
 	if len(g.out.Units) == 0 {
 		return
 	}
+	failpoint.Hit("sequencer.decided")
 	placed := c.journal.Append(g.journalUnits())
 	for i, p := range placed {
 		pos := p.BatchPos

@@ -10,6 +10,7 @@ import (
 
 	"github.com/strandline-io/strandline/broker/journal"
 	"github.com/strandline-io/strandline/broker/machine"
+	"github.com/strandline-io/strandline/internal/failpoint"
 )
 
 // ErrStopped is what Submit returns once the loop has ended.
@@ -222,10 +223,16 @@ func (s *Sequencer) end() {
 // carryOut publishes before it delivers: a reply that says "committed" must not reach a client before its reader
 // could see the records.
 func (s *Sequencer) carryOut(a *Actions) {
+	if len(a.Deliver) > 0 {
+		failpoint.Hit("sequencer.durable")
+	}
 	for i := range a.Publish {
 		p := &a.Publish[i]
 		s.cfg.Board.Publish(p.Topics, p.Updates)
 		s.tellDeleted(p.Topics)
+	}
+	if len(a.Publish) > 0 {
+		failpoint.Hit("sequencer.published")
 	}
 	for _, d := range a.Deliver {
 		d.Box.Deliver(d.Replies)

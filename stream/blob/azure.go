@@ -19,6 +19,8 @@ import (
 	azblob "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
+
+	"github.com/strandline-io/strandline/internal/failpoint"
 )
 
 // AzureConfig says where blobs go in Azure and who we are there. Exactly one of Key, SAS and Credential is used, the
@@ -190,6 +192,9 @@ func (a *azure) Stage(ctx context.Context, name string, id BlockID, data []byte)
 	_, err := a.blob(name).StageBlock(ctx, encodeID(id), b, &blockblob.StageBlockOptions{
 		TransactionalValidation: azblob.TransferValidationTypeCRC64(sum),
 	})
+	if err == nil {
+		failpoint.Hit("azure.staged")
+	}
 	return a.error("stage", name, err)
 }
 
@@ -211,6 +216,9 @@ func (a *azure) Commit(ctx context.Context, name string, blocks []BlockID, metad
 		HTTPHeaders:      &azblob.HTTPHeaders{BlobContentType: &contentType},
 		AccessConditions: &azblob.AccessConditions{ModifiedAccessConditions: &azblob.ModifiedAccessConditions{IfNoneMatch: &anyTag}},
 	})
+	if err == nil {
+		failpoint.Hit("azure.published")
+	}
 	return a.error("commit", name, err)
 }
 

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/internal/vfs"
 )
 
@@ -108,11 +109,13 @@ func (d *folder) Stage(ctx context.Context, name string, id BlockID, data []byte
 		return err
 	})
 	if err == nil {
+		failpoint.Hit("folder.part")
 		if err = d.fs.Rename(part, stagedFile(name, id)); err != nil {
 			d.fs.Remove(part)
 		}
 	}
 	if err == nil {
+		failpoint.Hit("folder.staged")
 		err = d.fs.SyncDir(stagedDir)
 	}
 	if err != nil {
@@ -174,6 +177,7 @@ func (d *folder) Commit(ctx context.Context, name string, blocks []BlockID, _ ma
 	}
 	err = d.fs.MkdirAll(path.Dir(name))
 	if err == nil {
+		failpoint.Hit("folder.assembled")
 		err = d.fs.Link(part, name)
 	}
 	d.fs.Remove(part)
@@ -181,6 +185,7 @@ func (d *folder) Commit(ctx context.Context, name string, blocks []BlockID, _ ma
 		return d.refuse(name, blocks)
 	}
 	if err == nil {
+		failpoint.Hit("folder.linked")
 		err = d.syncPath(name)
 	}
 	if err != nil {
@@ -294,6 +299,7 @@ func (d *folder) drop(name string) error {
 		if e := d.fs.Remove(stagedDir + "/" + n); e != nil && !errors.Is(e, fs.ErrNotExist) {
 			err = errors.Join(err, e)
 		}
+		failpoint.Hit("folder.dropping")
 	}
 	if err == nil {
 		err = d.fs.SyncDir(stagedDir)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/state"
@@ -216,9 +217,11 @@ func (w *worker) commit(e core.Commit) {
 			w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Aborted, Err: err})
 			return
 		}
+		failpoint.Hit("commit.offsets")
 		outcome, err := l.producer.Commit(ctx)
 		switch outcome {
 		case kafka.CommittedOutcome:
+			failpoint.Hit("commit.ended")
 			w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Committed})
 		case kafka.AbortedOutcome:
 			w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Aborted, Err: err})
@@ -247,6 +250,7 @@ func (w *worker) putOffsets(ctx context.Context, l *life, e core.Commit) error {
 	for _, o := range e.Offsets {
 		offsets[kafka.TopicPartition{Topic: o.Topic, Partition: int32(o.Partition)}] = o.Offset
 	}
+	failpoint.Hit("commit.flushed")
 	return l.producer.CommitOffsets(ctx, m, offsets)
 }
 

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/task/core"
 )
@@ -131,6 +132,7 @@ func (w *worker) drop(e core.DropEverything) {
 		case <-next.ctx.Done():
 			return
 		}
+		failpoint.Hit("drop.ended")
 		p, err := w.takeSlot(next.ctx)
 		if next.ctx.Err() != nil {
 			if p != nil {

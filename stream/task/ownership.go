@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/task/core"
 )
@@ -181,6 +182,7 @@ func (w *worker) onRevoke(m *revoke) {
 	}
 	m.waiting = maps.Clone(w.held)
 	w.revoking = m
+	failpoint.Hit("revoke.begun")
 	w.log.Info("tasks revoked", "tasks", len(w.held))
 	w.step(core.Revoking{Tasks: sortedTasks(w.held)})
 }

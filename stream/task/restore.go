@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/state"
@@ -60,6 +61,7 @@ func (w *worker) tryRestore(ctx context.Context, own core.Ownership, stores []st
 	if r.Inputs, err = w.restoreInputs(ctx, st, own.Task.Number); err != nil {
 		return r, err
 	}
+	failpoint.Hit("restore.offsets")
 	n := int32(own.Task.Number)
 	checkpoints := kafka.TopicPartition{Topic: w.plan.CheckpointTopic, Partition: n}
 	read := []kafka.TopicPartition{checkpoints}
@@ -73,6 +75,7 @@ func (w *worker) tryRestore(ctx context.Context, own core.Ownership, stores []st
 	if r.Checkpoint, err = w.readCheckpoint(ctx, checkpoints, own.Task.Name(), ends[checkpoints]); err != nil {
 		return r, err
 	}
+	failpoint.Hit("restore.checkpoint")
 	for i, s := range stores {
 		tp := read[1+i]
 		changelog := func(ctx context.Context, from, end int64, f func(key, value []byte) error) (int64, error) {
@@ -83,6 +86,7 @@ func (w *worker) tryRestore(ctx context.Context, own core.Ownership, stores []st
 		}
 		r.Stores = append(r.Stores, s)
 	}
+	failpoint.Hit("restore.done")
 	return r, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/task/core"
 )
@@ -114,6 +115,7 @@ func (sw *sinkWriter) tryRestore(ctx context.Context, w *worker, sink stream.Sin
 	if err := writer.Restore(ctx, token); err != nil {
 		return errors.Join(err, writer.Close())
 	}
+	failpoint.Hit("restore.sink")
 	sw.writer = writer
 	return nil
 }
@@ -319,6 +321,7 @@ func (s *sinkWriters) prepare(e core.PrepareSinks) {
 			s.w.failed(l, e.Epoch, err)
 			return
 		}
+		failpoint.Hit("commit.prepared")
 		s.w.answer(l, core.Prepared{Epoch: e.Epoch, Tokens: tokens})
 	})
 }
@@ -343,6 +346,7 @@ func (s *sinkWriters) commit(e core.CommitSinks) {
 			s.w.box.post(fatal{err})
 			return
 		}
+		failpoint.Hit("commit.published")
 		s.w.answer(l, core.SinksCommitted{Epoch: e.Epoch})
 	})
 }

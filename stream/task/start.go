@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/task/core"
@@ -199,6 +200,7 @@ func (s *starter) first(ctx context.Context, topics map[string]kafka.Topic) (*co
 	if err != nil {
 		return nil, err
 	}
+	failpoint.Hit("start.topics")
 	var last error
 	for pause, try := startPause, 0; try < startTries; pause, try = min(2*pause, maxStartPause), try+1 {
 		record, err := s.write(ctx, topics)
@@ -294,9 +296,11 @@ func (s *starter) write(ctx context.Context, topics map[string]kafka.Topic) (*co
 	if err := p.Flush(ctx); err != nil {
 		return nil, fmt.Errorf("%w: %w", errStartAgain, err)
 	}
+	failpoint.Hit("start.produced")
 	if outcome, err := p.Commit(ctx); outcome != kafka.CommittedOutcome {
 		return nil, fmt.Errorf("%w (%v): %w", errStartAgain, outcome, err)
 	}
+	failpoint.Hit("start.committed")
 	s.cfg.Logger.Info("job begins", "job", s.plan.Job, "run", record.Run)
 	return record, nil
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/task/core"
@@ -155,6 +156,7 @@ func (w *worker) begin(ctx context.Context) error {
 	case <-w.joined:
 	case <-ctx.Done():
 	}
+	failpoint.Hit("slot.joined")
 	p, err := w.takeSlot(ctx)
 	if ctx.Err() != nil {
 		if p != nil {
@@ -166,6 +168,7 @@ func (w *worker) begin(ctx context.Context) error {
 	if err != nil {
 		return w.explained(err)
 	}
+	failpoint.Hit("slot.taken")
 	w.life.start(p)
 	return nil
 }

@@ -6,6 +6,7 @@ package world
 import (
 	"container/heap"
 	"fmt"
+	"hash"
 	"hash/fnv"
 	"io"
 	"math/rand/v2"
@@ -80,7 +81,7 @@ type World struct {
 	nowUs   int64
 	heap    eventHeap
 	pushed  uint64
-	hash    io.Writer
+	hash    hash.Hash64
 	current *coroutine
 	stats   Stats
 
@@ -121,12 +122,20 @@ const (
 )
 
 // Run runs one seed.
-func Run(o Options) (r Result) {
-	h := fnv.New64a()
-	w := &World{
-		Rand: rand.New(rand.NewPCG(o.Seed, 4)), opts: o, hash: h, wallMs: startWallMs, disk: vfs.NewMem(),
-		seen: make(map[uint32]shown), hashes: map[uint64]uint64{0: machine.New(machineConfig).Hash()}, history: newHistory(),
-	}
+func Run(o Options) Result {
+	w := newWorld(o)
+	w.seen, w.history = make(map[uint32]shown), newHistory()
+	w.hashes = map[uint64]uint64{0: machine.New(machineConfig).Hash()}
+	return w.play(w.begin)
+}
+
+// newWorld returns a world in which nothing happens yet.
+func newWorld(o Options) *World {
+	return &World{Rand: rand.New(rand.NewPCG(o.Seed, 4)), opts: o, hash: fnv.New64a(), wallMs: startWallMs, disk: vfs.NewMem()}
+}
+
+// play runs the events, from those that begin plans to the end.
+func (w *World) play(begin func()) (r Result) {
 	defer func() {
 		if p := recover(); p != nil {
 			switch v := p.(type) {
@@ -140,10 +149,10 @@ func Run(o Options) (r Result) {
 			w.tracef("FAILED %v", r.Err)
 		}
 		w.quit()
-		r.Hash, r.Events, r.Stats = h.Sum64(), int(w.pushed), w.stats
+		r.Hash, r.Events, r.Stats = w.hash.Sum64(), int(w.pushed), w.stats
 		r.Stats.VirtualMs = w.nowUs / msInUs
 	}()
-	w.begin()
+	begin()
 	for len(w.heap) > 0 && !w.ended {
 		e := heap.Pop(&w.heap).(event)
 		w.nowUs = max(w.nowUs, e.atUs)

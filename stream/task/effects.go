@@ -115,11 +115,17 @@ func final(err error) bool {
 	return ok && stays.Permanent()
 }
 
+// partitionOf is the partition behind an input of a task.
+func (w *worker) partitionOf(t core.Task, input int) kafka.TopicPartition {
+	st, _ := w.plan.Stage(t.Stage)
+	return kafka.TopicPartition{Topic: st.Inputs[input].Topic, Partition: int32(t.Number)}
+}
+
 func (w *worker) startFetch(e core.StartFetch) {
 	st, _ := w.plan.Stage(e.Task.Stage)
 	in := st.Inputs[e.Input]
 	w.fetches++
-	tp := kafka.TopicPartition{Topic: in.Topic, Partition: int32(e.Task.Number)}
+	tp := w.partitionOf(e.Task, e.Input)
 	w.fetchOf[tp] = w.fetches
 	if in.Kind == stream.InputFile {
 		w.files.add(e, in)
@@ -131,7 +137,7 @@ func (w *worker) startFetch(e core.StartFetch) {
 func (w *worker) stopFetch(t core.Task, input int) {
 	st, _ := w.plan.Stage(t.Stage)
 	in := st.Inputs[input]
-	tp := kafka.TopicPartition{Topic: in.Topic, Partition: int32(t.Number)}
+	tp := w.partitionOf(t, input)
 	delete(w.fetchOf, tp)
 	if in.Kind == stream.InputFile {
 		w.files.remove(t, input)

@@ -42,6 +42,7 @@ type worker struct {
 	inputs   map[kafka.TopicPartition]inputOf
 	fetchOf  map[kafka.TopicPartition]uint64
 	fetches  uint64 // the newest fetch token
+	slices   slicer
 	trimmer  trimmer
 	offsets  []core.GroupOffset // of the commit under way
 	held     map[core.Task]bool // tasks that the worker has not given back
@@ -315,38 +316,45 @@ func (w *worker) takeMessage() bool {
 	return true
 }
 
-// takeRecords gives core one batch of a fetch or of a file, if it wants records.
+// takeRecords gives core records of a fetch or of a file, if it wants them.
 func (w *worker) takeRecords() bool {
 	if !w.core.WantsRecords() || w.sinks.full() {
 		return false
+	}
+	if w.slices.holds() {
+		w.takeSlice()
+		return true
 	}
 	if e, err, ok := w.files.take(); ok {
 		if err != nil {
 			w.fail(err)
 			return true
 		}
-		w.step(e)
+		tp := w.partitionOf(e.Task, e.Input)
+		w.slices.put(e, tp, w.fetchOf[tp], func() {})
+		w.takeSlice()
 		return true
 	}
 	b, ok := w.fetcher.Take()
 	if !ok {
 		return false
 	}
-	defer w.fetcher.Release(b)
 	in, known := w.inputs[b.TopicPartition]
-	if !known || w.fetchOf[b.TopicPartition] != b.Token {
-		return true
-	}
-	switch {
-	case b.Err != nil:
-		w.fail(w.fetchError(b))
-	case b.Unreachable != nil:
-		w.step(core.FetchFailed{Task: in.task, Input: in.input})
-	default:
-		w.step(core.Records{
+	if known && w.fetchOf[b.TopicPartition] == b.Token && b.Err == nil && b.Unreachable == nil {
+		w.slices.put(core.Records{
 			Task: in.task, Input: in.input, Records: messages(in.input, b.Records), Next: core.Position{Offset: b.NextOffset},
 			LastStableOffset: b.LastStableOffset, HighWatermark: b.HighWatermark,
-		})
+		}, b.TopicPartition, b.Token, func() { w.fetcher.Release(b) })
+		w.takeSlice()
+		return true
+	}
+	defer w.fetcher.Release(b)
+	switch {
+	case !known || w.fetchOf[b.TopicPartition] != b.Token:
+	case b.Err != nil:
+		w.fail(w.fetchError(b))
+	default:
+		w.step(core.FetchFailed{Task: in.task, Input: in.input})
 	}
 	return true
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/strandline-io/strandline/broker/journal"
+	"github.com/strandline-io/strandline/broker/keeper"
 	"github.com/strandline-io/strandline/broker/wire"
 	"github.com/strandline-io/strandline/internal/vfs"
 )
@@ -28,6 +29,10 @@ const (
 	// Kafka does by default.
 	DurabilityWrite = journal.DurabilityWrite
 )
+
+// ErrDiverged is what Serve's error wraps when Config.Verify has found that a restart would not continue from the state
+// that clients were told of. Keep a copy of the data folder and report it.
+var ErrDiverged = keeper.ErrDiverged
 
 // Config describes a broker. The zero value works: it listens on 127.0.0.1:9092 and keeps everything in memory.
 // Sizes are bytes; a size, count or duration of 0 means the default.
@@ -54,6 +59,11 @@ type Config struct {
 	// JournalMaxBytes bounds the journal: when it is reached, produce is slowed until batches have moved to their
 	// partitions' own files. Default 1 GiB; at least four segments.
 	JournalMaxBytes int64
+	// Verify compares, in the background, the running state with what replaying the journal gives, group by group as
+	// segments are sealed, and each snapshot with what it restores to. A difference is a bug: Serve then returns an error
+	// that wraps ErrDiverged, nothing more is answered, and nothing more is removed from the folder. It costs nothing that
+	// can be felt: the replay serves snapshots anyway. Without a data folder it does nothing.
+	Verify bool
 
 	// NodeID is the broker's id, 1 or more. Default 1.
 	NodeID int32

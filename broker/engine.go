@@ -8,9 +8,9 @@ import (
 	"strings"
 
 	"github.com/strandline-io/strandline/broker/journal"
+	"github.com/strandline-io/strandline/broker/keeper"
 	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/broker/machine/group"
-	"github.com/strandline-io/strandline/broker/record"
 	"github.com/strandline-io/strandline/broker/segment"
 	"github.com/strandline-io/strandline/broker/sequencer"
 	"github.com/strandline-io/strandline/internal/failpoint"
@@ -37,7 +37,7 @@ func openEngine(cfg Config) (*engine, error) {
 			return nil, errors.Join(err, j.Close())
 		}
 		e := &engine{journal: j, store: store}
-		e.start(cfg, inbox, &recovery{machine: machine.New(cfg.machine())}, nil)
+		e.start(cfg, inbox, keeper.NewRecovery(cfg.machine()))
 		return e, nil
 	}
 	disk := cfg.FS
@@ -50,24 +50,22 @@ func openEngine(cfg Config) (*engine, error) {
 	if err := checkFolder(disk, cfg.DataDir); err != nil {
 		return nil, err
 	}
-	r := &recovery{cfg: cfg.machine(), extents: make(map[machine.PartitionID][]segment.Extent)}
-	r.reset()
+	r := keeper.NewRecovery(cfg.machine())
 	j, err := journal.OpenFile(journal.FileConfig{
 		FS: disk, Dir: "journal", Durability: cfg.Durability, SegmentBytes: cfg.JournalSegmentBytes,
 		MaxUnitBytes: cfg.maxUnitBytes(),
-		Restore:      r.restore, Extents: r.place,
-	}, r.replay, inbox.JournalEvent)
+		Restore:      r.Restore, Extents: r.Place,
+	}, r.Replay, inbox.JournalEvent)
 	if err != nil {
-		return nil, r.openError(cfg, err)
+		return nil, openError(cfg, err)
 	}
 	failpoint.Hit("recovery.done")
-	store, err := segment.Open(disk, segment.Config{}, r.lengths())
+	store, err := segment.Open(disk, segment.Config{}, r.Lengths())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the partitions of %s: %w", cfg.DataDir, err), j.Close())
 	}
 	e := &engine{journal: j, store: store}
-	e.keeper = newHousekeeper(cfg, e, r.shadow, r.snapshotSeq)
-	e.start(cfg, inbox, r, e.keeper)
+	e.start(cfg, inbox, r)
 	return e, nil
 }
 
@@ -90,36 +88,22 @@ func checkFolder(disk vfs.FS, dir string) error {
 }
 
 // start fills the board and runs the loop, whose first operation is the new incarnation.
-func (e *engine) start(cfg Config, inbox *sequencer.Inbox, r *recovery, k *housekeeper) {
-	board := sequencer.NewBoard(int32(e.journal.Incarnation()), func(id machine.PartitionID) *segment.Log {
-		return e.store.NewLog(e.journal, uint32(id))
-	})
-	var topics []machine.TopicChange
-	for _, t := range r.machine.Topics() {
-		topics = append(topics, machine.TopicChange{Topic: t})
-	}
-	var updates []sequencer.Update
-	for _, v := range r.machine.Views() {
-		updates = append(updates, sequencer.Update{View: v, Extents: r.extents[v.Partition]})
-	}
-	board.Publish(topics, updates)
+func (e *engine) start(cfg Config, inbox *sequencer.Inbox, r *keeper.Recovery) {
 	sc := sequencer.Config{
-		Machine: r.machine, Journal: e.journal, Inbox: inbox, Board: board, Durability: cfg.Durability,
-		LastSeq: r.lastSeq, Clock: cfg.Now,
-		EngineStartMs: sequencer.EngineStart(r.machine.LastNow(), cfg.Now().UnixMilli()),
+		Machine: r.Machine, Journal: e.journal, Inbox: inbox, Board: r.Board(e.journal, e.store), Durability: cfg.Durability,
+		LastSeq: r.LastSeq, Clock: cfg.Now,
+		EngineStartMs: sequencer.EngineStart(r.Machine.LastNow(), cfg.Now().UnixMilli()),
 	}
-	var sealed []uint64
-	if k != nil {
-		// Before the loop runs: what it seals is told by it, and must not be listed as well.
-		sealed = r.sealedSince(e.journal)
-		sc.OnSealed, sc.OnDeleted = k.sealed, k.deleted
+	if cfg.DataDir != "" {
+		e.keeper = newHousekeeper(cfg, e, sc.Board, r)
+		sc.OnSealed, sc.OnDeleted, sc.OnMarks = e.keeper.Sealed, e.keeper.Deleted, e.keeper.Marked
 	}
 	e.Sequencer = sequencer.Start(sc)
 	// It can only fail if the loop has stopped already, which Done tells.
 	_ = e.Submit(&sequencer.Operation{Op: machine.Op{Body: &machine.Incarnation{Number: e.journal.Incarnation()}}})
 	failpoint.Hit("engine.incarnation")
-	if k != nil {
-		k.start(sealed)
+	if e.keeper != nil {
+		e.keeper.start()
 	}
 }
 
@@ -147,83 +131,8 @@ func (c Config) machine() machine.Config {
 // of its header in the segment's footer, and its record.
 func (c Config) maxUnitBytes() int64 { return 3*int64(c.MaxRequestBytes) + 16<<20 }
 
-// recovery collects what opening the journal finds.
-type recovery struct {
-	cfg         machine.Config
-	machine     *machine.Machine
-	shadow      *machine.Machine // as of the snapshot: housekeeping continues from it
-	snapshotSeq uint64
-	lastSeq     uint64
-	extents     map[machine.PartitionID][]segment.Extent
-	headers     [][]byte
-	ids         []machine.PartitionID
-}
-
-func (r *recovery) reset() {
-	r.machine, r.shadow = machine.New(r.cfg), machine.New(r.cfg)
-}
-
-func (r *recovery) restore(seq uint64, state []byte) (err error) {
-	if r.machine, err = machine.Restore(r.cfg, state); err != nil {
-		return fmt.Errorf("snapshot at %d: %w", seq, err)
-	}
-	if r.shadow, err = machine.Restore(r.cfg, state); err != nil {
-		return fmt.Errorf("snapshot at %d: %w", seq, err)
-	}
-	r.snapshotSeq, r.lastSeq = seq, seq
-	return nil
-}
-
-func (r *recovery) replay(u journal.Stored) error {
-	r.headers = r.headers[:0]
-	for i := range u.Batches {
-		r.headers = append(r.headers, u.Batches[i].Header)
-	}
-	if err := r.machine.Replay(u.Meta, r.headers); err != nil {
-		return fmt.Errorf("unit %d in segment %d: %w", u.Seq, u.Segment, err)
-	}
-	r.lastSeq = u.Seq
-	return r.place(u)
-}
-
-// place notes where a unit's batches lie.
-func (r *recovery) place(u journal.Stored) (err error) {
-	if len(u.Batches) == 0 {
-		return nil
-	}
-	if r.ids, err = machine.BatchPartitions(u.Meta, r.ids[:0]); err != nil {
-		return fmt.Errorf("unit %d in segment %d: %w", u.Seq, u.Segment, err)
-	}
-	return eachExtent(u, r.ids, func(id machine.PartitionID, e segment.Extent) {
-		r.extents[id] = append(r.extents[id], e)
-	})
-}
-
-// lengths is how far each partition's files reach, as journaled.
-func (r *recovery) lengths() []segment.Length {
-	shelved := r.machine.ShelvedLengths()
-	lengths := make([]segment.Length, len(shelved))
-	for i, l := range shelved {
-		lengths[i] = segment.Length{
-			Partition: uint32(l.Partition), FileBase: l.FileBase, FileBytes: l.FileBytes, EndOffset: l.EndOffset,
-		}
-	}
-	return lengths
-}
-
-// sealedSince lists the segments that were complete before this start, oldest first.
-func (r *recovery) sealedSince(j journal.Journal) []uint64 {
-	var numbers []uint64
-	for _, s := range j.Segments() {
-		if s.Sealed {
-			numbers = append(numbers, s.Number)
-		}
-	}
-	return numbers
-}
-
 // openError says what to do about the commonest failure.
-func (r *recovery) openError(cfg Config, err error) error {
+func openError(cfg Config, err error) error {
 	if errors.Is(err, vfs.ErrLocked) {
 		dir := cfg.DataDir
 		if abs, absErr := filepath.Abs(dir); absErr == nil {
@@ -232,22 +141,4 @@ func (r *recovery) openError(cfg Config, err error) error {
 		return fmt.Errorf("the data folder %s is in use by another broker: stop that one, or choose another folder: %w", dir, vfs.ErrLocked)
 	}
 	return fmt.Errorf("open the data folder %s: %w", cfg.DataDir, err)
-}
-
-// eachExtent calls f for every batch of a unit with the partition it belongs to.
-func eachExtent(u journal.Stored, ids []machine.PartitionID, f func(machine.PartitionID, segment.Extent)) error {
-	if len(ids) != len(u.Batches) {
-		return fmt.Errorf("unit %d in segment %d names %d batches and holds %d: %w", u.Seq, u.Segment, len(ids), len(u.Batches), journal.ErrCorrupt)
-	}
-	for i, id := range ids {
-		h, err := record.ParseHeader(u.Batches[i].Header)
-		if err != nil {
-			return fmt.Errorf("unit %d in segment %d: %w", u.Seq, u.Segment, err)
-		}
-		f(id, segment.Extent{
-			BaseOffset: h.BaseOffset, MaxTimestamp: h.MaxTimestamp, Segment: u.Segment, Pos: u.Batches[i].Pos,
-			LastDelta: h.LastOffsetDelta, Len: u.Batches[i].Len,
-		})
-	}
-	return nil
 }

@@ -3,6 +3,7 @@ package segment
 import (
 	"fmt"
 	"slices"
+	"sort"
 )
 
 // Log is what a reader of one partition may read and where it lies: the partition's files, then extents of the
@@ -116,6 +117,12 @@ func (l *Log) EndOffset() int64 {
 		return l.tail.extents[n-1].LastOffset() + 1
 	}
 	return l.filesEnd
+}
+
+// InJournal lists the batches that lie in journal segments up to that number and not in files yet. It must not be changed.
+func (l *Log) InJournal(upTo uint64) []Extent {
+	n := sort.Search(len(l.tail.extents), func(i int) bool { return l.tail.extents[i].Segment > upTo })
+	return l.tail.extents[:n:n]
 }
 
 // ShelvedOffset is the first offset that is not in files.

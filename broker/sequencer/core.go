@@ -45,10 +45,17 @@ type Actions struct {
 	Deliver []Delivery
 	Release []func() // buffers that are no longer needed
 	Sealed  []uint64 // journal segments that are complete
+	Marks   []Mark
 	// WakeAtEngineMs is when the next Tick is due; 0 is never.
 	WakeAtEngineMs int64
 	// Err ends the loop for good.
 	Err error
+}
+
+// Mark is what the machine's state hashes to behind a unit, the newest of a group: replay up to there must give the same.
+type Mark struct {
+	Seq  uint64
+	Hash uint64
 }
 
 // Publication is what one group makes visible.
@@ -249,7 +256,7 @@ func (c *Core) decideGroup(now machine.Now, a *Actions) bool {
 		c.putGroup(g)
 		return false
 	}
-	c.submit(g)
+	c.submit(g, a)
 	g.seq, g.barrier = c.decided, c.barrier
 	if mutant.On("published before durable") {
 		a.Publish = append(a.Publish, g.publish)
@@ -347,7 +354,7 @@ func (g *group) reply(box Mailbox, r machine.Reply) {
 }
 
 // submit hands the group's units to the journal and works out what it will make visible.
-func (c *Core) submit(g *group) {
+func (c *Core) submit(g *group, a *Actions) {
 	if len(g.out.Topics) > 0 {
 		g.publish.Topics = append([]machine.TopicChange(nil), g.out.Topics...)
 	}
@@ -386,6 +393,9 @@ func (c *Core) submit(g *group) {
 		if g.out.Units[i].MustSync && !mutant.On("producer ids not synced") {
 			c.barrier = p.Seq
 		}
+	}
+	if len(placed) > 0 {
+		a.Marks = append(a.Marks, Mark{Seq: c.decided, Hash: c.machine.Hash()})
 	}
 	if c.barrier > c.synced {
 		c.journal.Sync()

@@ -26,6 +26,7 @@ type Inbox struct {
 	slow     bool
 	random   *mrand.ChaCha8
 	lastID   uint64
+	failed   error // what Fail was given
 	stopping bool
 	stopped  bool
 }
@@ -53,16 +54,16 @@ func (in *Inbox) signal() {
 }
 
 // take swaps the collected events for the emptied ones of the last call.
-func (in *Inbox) take(spare Event) (ev Event, stopping bool) {
+func (in *Inbox) take(spare Event) (ev Event, stopping bool, failed error) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	// What is held back is decided before the end, or the end would wait for housekeeping that may never come.
 	ev = Event{Ops: in.ops, Journal: in.journal, Slow: in.slow && !in.stopping}
 	in.ops, in.journal = spare.Ops[:0], spare.Journal[:0]
-	return ev, in.stopping
+	return ev, in.stopping, in.failed
 }
 
-// Config describes a loop. Everything but OnSealed and OnDeleted is required.
+// Config describes a loop. Everything but the functions On… is required.
 type Config struct {
 	Machine    *machine.Machine // recovered: every unit up to LastSeq is applied
 	Journal    journal.Journal  // opened with Inbox.JournalEvent
@@ -74,9 +75,11 @@ type Config struct {
 	// Clock gives the time with its monotonic reading. EngineStartMs is the engine time at the start (see EngineStart).
 	Clock         func() time.Time
 	EngineStartMs int64
-	// OnSealed is told of complete journal segments, OnDeleted of partitions that are gone. They must not block.
+	// OnSealed is told of complete journal segments, OnDeleted of partitions that are gone, OnMarks of the state behind
+	// each group, before a segment that holds it is sealed. They must not block or keep what they are given.
 	OnSealed  func(segments []uint64)
 	OnDeleted func([]machine.PartitionID)
+	OnMarks   func([]Mark)
 }
 
 // EngineStart continues engine time over a restart: the last journaled value plus the wall's difference since, never
@@ -141,6 +144,15 @@ func (s *Sequencer) SetSlow(slow bool) {
 	in.signal()
 }
 
+// Fail ends the loop with err: from now on it decides, publishes and answers nothing. A loop that has ended keeps its end.
+func (s *Sequencer) Fail(err error) {
+	in := s.cfg.Inbox
+	in.mu.Lock()
+	in.failed = err
+	in.mu.Unlock()
+	in.signal()
+}
+
 // Done is closed when the loop has ended; Err then says why (nil after Close).
 func (s *Sequencer) Done() <-chan struct{} { return s.done }
 
@@ -187,7 +199,10 @@ func (s *Sequencer) run() {
 	var actions Actions
 	for {
 		var stopping bool
-		ev, stopping = s.cfg.Inbox.take(ev)
+		ev, stopping, s.err = s.cfg.Inbox.take(ev)
+		if s.err != nil {
+			return
+		}
 		now := s.now()
 		actions.reset()
 		s.core.Handle(now, ev, &actions)
@@ -240,6 +255,9 @@ func (s *Sequencer) carryOut(a *Actions) {
 	for _, release := range a.Release {
 		release()
 	}
+	if len(a.Marks) > 0 && s.cfg.OnMarks != nil {
+		s.cfg.OnMarks(a.Marks)
+	}
 	if len(a.Sealed) > 0 && s.cfg.OnSealed != nil {
 		s.cfg.OnSealed(a.Sealed)
 	}
@@ -260,5 +278,5 @@ func (a *Actions) reset() {
 	clear(a.Deliver)
 	clear(a.Publish)
 	clear(a.Release)
-	*a = Actions{Publish: a.Publish[:0], Deliver: a.Deliver[:0], Release: a.Release[:0], Sealed: a.Sealed[:0]}
+	*a = Actions{Publish: a.Publish[:0], Deliver: a.Deliver[:0], Release: a.Release[:0], Sealed: a.Sealed[:0], Marks: a.Marks[:0]}
 }

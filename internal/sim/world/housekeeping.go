@@ -1,167 +1,84 @@
 package world
 
 import (
-	"fmt"
+	"errors"
+	"time"
 
 	"github.com/strandline-io/strandline/broker/journal"
+	"github.com/strandline-io/strandline/broker/keeper"
 	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/broker/segment"
 	"github.com/strandline-io/strandline/broker/sequencer"
 )
 
-// keeper follows the loop at a distance as the broker's housekeeping does: it replays sealed segments into a second
-// machine, moves batches to files, stores snapshots and frees what both have passed.
-type keeper struct {
-	p           *process
-	c           *coroutine
-	queue       []uint64
-	shadow      *machine.Machine
-	shadowSeq   uint64
-	snapshotSeq uint64
-	since       int // segments since the snapshot
-	unshelved   []journal.SegmentInfo
-	shelvedSeq  uint64
+// housekeeper runs the broker's keeper in a coroutine.
+type housekeeper struct {
+	*keeper.Keeper
+	p     *process
+	c     *coroutine
+	woken bool
 }
 
+// maxJournalBytes is where Produce waits; data leaves the journal at half of it. The small one keeps housekeeping at the
+// bound.
 const (
-	// maxJournalBytes is where produce is slowed.
-	maxJournalBytes = 12 * segmentBytes
-	// retryUs paces new attempts after trouble with the disk.
-	retryUs = secondInUs
+	maxJournalBytes      = 8 * segmentBytes
+	smallMaxJournalBytes = 2 * segmentBytes
 )
 
-func (p *process) startKeeper(r *recovery) {
-	k := &keeper{p: p, shadow: r.shadow, shadowSeq: r.snapshotSeq, snapshotSeq: r.snapshotSeq}
-	for _, s := range p.journal.Segments() {
-		if s.Sealed {
-			k.queue = append(k.queue, s.Number)
+// newHousekeeper makes the keeper, to be started when there is a loop.
+func (p *process) newHousekeeper(r *keeper.Recovery) {
+	k := &housekeeper{p: p}
+	k.c = p.w.newCoroutine("housekeeping", func(c *coroutine) {
+		if err := k.Run(); err != nil {
+			p.w.failInside("V8: %v", err)
+			p.stop(err)
 		}
-	}
-	p.keeper = k
-	k.c = p.w.newCoroutine("housekeeping", func(c *coroutine) { k.run() })
+	})
 	k.c.onDisk = true
 	p.coroutines = append(p.coroutines, k.c)
-	p.w.after(0, func() {
-		if !p.dead {
+	bound := int64(maxJournalBytes)
+	if p.w.mode.smallTail {
+		bound = smallMaxJournalBytes
+	}
+	k.Keeper = keeper.New(keeper.Config{
+		Env: k, Journal: keptJournal{p.journal, p}, Store: p.store, Board: p.board, Recovery: r, JournalMaxBytes: bound,
+		Verify: !p.w.opts.ReadersOnly,
+	})
+	p.keeper = k
+}
+
+func (k *housekeeper) start() {
+	k.p.w.after(0, func() {
+		if !k.p.dead {
 			k.c.resume()
-			p.pump()
+			k.p.pump()
 		}
 	})
 }
 
-func (k *keeper) run() {
-	for !k.p.dead {
-		wait := int64(24 * 3600 * secondInUs)
-		if err := k.work(); err != nil {
-			k.p.w.tracef("housekeeping: %v", err)
-			k.p.w.after(0, k.p.afterStep)
-			wait = retryUs
-		}
-		k.c.await(wait, func() bool { return k.p.dead || wait > retryUs && len(k.queue) > 0 })
-	}
+// keptJournal tells the world what housekeeping does to the journal.
+type keptJournal struct {
+	*journal.Stepped
+	p *process
 }
 
-func (k *keeper) work() error {
-	for !k.p.dead && len(k.queue) > 0 {
-		if err := k.follow(k.queue[0]); err != nil {
-			return err
-		}
-		k.queue = k.queue[1:]
-		if err := k.move(); err != nil {
-			return err
-		}
+func (j keptJournal) WriteSnapshot(seq uint64, state []byte) error {
+	err := j.Stepped.WriteSnapshot(seq, state)
+	if err == nil {
+		j.p.w.stats.Snapshots++
+		j.p.w.tracef("snapshot at %d", seq)
 	}
-	return k.move()
+	return err
 }
 
-// follow replays a segment's heads into the shadow, which must agree with what the running machine was then (V8).
-func (k *keeper) follow(number uint64) error {
-	info, ok := k.info(number)
-	if !ok {
-		return nil
-	}
-	err := k.p.journal.Scan(number, func(u journal.Stored) error {
-		if u.Seq <= k.shadowSeq {
-			return nil
-		}
-		if err := k.shadow.Replay(u.Meta, headersOf(u)); err != nil {
-			return fmt.Errorf("unit %d in segment %d: %w", u.Seq, number, err)
-		}
-		k.shadowSeq = u.Seq
-		if want := k.p.w.hashes[u.Seq]; k.shadow.Hash() != want {
-			k.p.w.fail("V8: the shadow has hash %x after unit %d, the machine had %x", k.shadow.Hash(), u.Seq, want)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if info.LastSeq > k.snapshotSeq {
-		k.since++
-	}
-	k.unshelved = append(k.unshelved, info)
-	return nil
+func (j keptJournal) Trim(seq uint64) {
+	j.Stepped.Trim(seq)
+	j.p.w.after(0, j.p.pump)
 }
 
-func (k *keeper) info(number uint64) (journal.SegmentInfo, bool) {
-	for _, s := range k.p.journal.Segments() {
-		if s.Number == number {
-			return s, true
-		}
-	}
-	return journal.SegmentInfo{}, false
-}
-
-func (k *keeper) move() error {
-	defer k.pressure()
-	due := 4
-	if k.p.w.mode.smallTail {
-		due = 1
-	}
-	if len(k.unshelved) >= due {
-		if err := k.shelve(); err != nil {
-			return err
-		}
-	}
-	if k.since >= due && k.shadowSeq > k.snapshotSeq {
-		if err := k.p.journal.WriteSnapshot(k.shadowSeq, k.shadow.AppendSnapshot(nil)); err != nil {
-			return err
-		}
-		k.p.w.stats.Snapshots++
-		k.p.w.tracef("snapshot at %d", k.shadowSeq)
-		k.snapshotSeq, k.since = k.shadowSeq, 0
-	}
-	k.p.journal.Trim(min(k.snapshotSeq, k.shelvedSeq))
-	k.p.w.after(0, k.p.pump)
-	return nil
-}
-
-// shelve copies batches into the partitions' files; readers move over when the new lengths are durable.
-func (k *keeper) shelve() error {
-	var batches []segment.Shelving
-	for _, s := range k.unshelved {
-		err := k.p.journal.Scan(s.Number, func(u journal.Stored) error {
-			return eachExtent(u, func(id machine.PartitionID, e segment.Extent) {
-				if k.p.board.Partition(id) != nil {
-					batches = append(batches, segment.Shelving{Partition: uint32(id), Extent: e})
-				}
-			})
-		})
-		if err != nil {
-			return err
-		}
-	}
-	last := k.unshelved[len(k.unshelved)-1].LastSeq
-	lengths, err := k.p.store.Shelve(k.p.journal, batches)
-	if err != nil {
-		return err
-	}
-	op := &machine.Shelved{}
-	for _, l := range lengths {
-		op.Partitions = append(op.Partitions, machine.ShelvedLength{
-			Partition: machine.PartitionID(l.Partition), FileBase: l.FileBase, FileBytes: l.FileBytes, EndOffset: l.EndOffset,
-		})
-	}
+// Record implements keeper.Env.
+func (k *housekeeper) Record(op *machine.Shelved) error {
 	box := &signalBox{c: k.c}
 	k.p.submit(&sequencer.Operation{Op: machine.Op{Body: op}, Box: box})
 	for !box.there {
@@ -170,14 +87,8 @@ func (k *keeper) shelve() error {
 		}
 		k.c.await(secondInUs, func() bool { return box.there || k.p.dead })
 	}
-	for _, l := range lengths {
-		files := k.p.store.Files(l.Partition)
-		k.p.board.Shelved(machine.PartitionID(l.Partition), func(old *segment.Log) *segment.Log { return old.WithShelved(files) })
-	}
 	k.p.w.stats.Shelvings++
-	k.p.w.tracef("shelved up to %d", last)
-	k.shelvedSeq = last
-	k.unshelved = k.unshelved[:0]
+	k.p.w.tracef("shelved %d partitions", len(op.Partitions))
 	return nil
 }
 
@@ -192,13 +103,32 @@ func (b *signalBox) Deliver([]machine.Reply) {
 	b.c.signal()
 }
 
-func (k *keeper) pressure() {
-	var bytes int64
-	for _, s := range k.p.journal.Segments() {
-		bytes += s.SizeBytes
+// Pause implements keeper.Env.
+func (k *housekeeper) Pause(d time.Duration) {
+	k.c.await(d.Microseconds(), func() bool { return k.woken || k.p.dead })
+	k.woken = false
+}
+
+// Wake implements keeper.Env.
+func (k *housekeeper) Wake() {
+	k.woken = true
+	k.c.signal()
+}
+
+// Stopping implements keeper.Env.
+func (k *housekeeper) Stopping() bool { return k.p.dead }
+
+// SetSlow implements keeper.Env.
+func (k *housekeeper) SetSlow(slow bool) {
+	k.p.slow = slow
+	k.p.wakeLoop()
+}
+
+// Trouble implements keeper.Env. The bytes were written by a disk that may lose them and never damages them.
+func (k *housekeeper) Trouble(err error) {
+	if errors.Is(err, journal.ErrCorrupt) || errors.Is(err, segment.ErrCorrupt) {
+		k.p.w.fail("damage: housekeeping finds damage where there is none: %v", err)
 	}
-	if slow := bytes >= maxJournalBytes; slow != k.p.slow {
-		k.p.slow = slow
-		k.p.wakeLoop()
-	}
+	k.p.w.tracef("housekeeping: %v", err)
+	k.p.w.after(0, k.p.afterStep)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/strandline-io/strandline/broker/journal"
+	"github.com/strandline-io/strandline/broker/keeper"
 	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/broker/machine/group"
 	"github.com/strandline-io/strandline/broker/record"
@@ -23,7 +24,7 @@ type process struct {
 	machine *machine.Machine
 	verify  *machine.Machine // replays every unit as it is appended (V8)
 	core    *sequencer.Core
-	keeper  *keeper
+	keeper  *housekeeper
 	dead    bool
 
 	decided  uint64            // newest unit that was appended
@@ -59,7 +60,7 @@ var machineConfig = machine.Config{Group: group.Config{InitialRebalanceDelayMs: 
 func (w *World) boot() {
 	p := &process{w: w, releases: journal.Synced, asked: make(map[uint64]uint64), lanes: make(map[journal.Lane]bool), startUs: w.nowUs}
 	p.fs = &slowDisk{Mem: w.disk, w: w, p: p}
-	r := newRecovery()
+	r := keeper.NewRecovery(machineConfig)
 	err := p.open(r)
 	if err == nil {
 		w.process = p
@@ -75,7 +76,7 @@ func (w *World) boot() {
 	w.crash("failed start", w.chance(30))
 }
 
-func (p *process) open(r *recovery) (err error) {
+func (p *process) open(r *keeper.Recovery) (err error) {
 	durability := journal.DurabilityFsync
 	if p.w.mode.write {
 		durability, p.releases = journal.DurabilityWrite, journal.Written
@@ -85,12 +86,12 @@ func (p *process) open(r *recovery) (err error) {
 	}
 	p.journal, err = journal.OpenStepped(journal.FileConfig{
 		FS: p.fs, Dir: "journal", Durability: durability, SegmentBytes: segmentBytes, SyncBytes: 64 << 10,
-		ZeroFillBytesPerTick: 256 << 10, Rand: worldRand{p.w}, Restore: r.restore, Extents: r.place,
-	}, r.replay, p.journalEvent)
+		ZeroFillBytesPerTick: 256 << 10, Rand: worldRand{p.w}, Restore: r.Restore, Extents: r.Place,
+	}, r.Replay, p.journalEvent)
 	if err != nil {
 		return err
 	}
-	p.store, err = segment.Open(p.fs, segment.Config{SegmentBytes: 64 << 10, IndexIntervalBytes: 1024, IndexSyncBytes: 16 << 10, MemoryIntervalBytes: 4 << 10, MaxOpenFiles: 4, WindowBytes: 64 << 10}, r.lengths())
+	p.store, err = segment.Open(p.fs, segment.Config{SegmentBytes: 64 << 10, IndexIntervalBytes: 1024, IndexSyncBytes: 16 << 10, MemoryIntervalBytes: 4 << 10, MaxOpenFiles: 4, WindowBytes: 64 << 10}, r.Lengths())
 	return err
 }
 
@@ -105,47 +106,45 @@ func (r worldRand) Read(b []byte) (int, error) {
 }
 
 // start runs the loop, whose first operation is the new incarnation.
-func (p *process) start(r *recovery) {
+func (p *process) start(r *keeper.Recovery) {
 	w := p.w
 	w.stats.Recoveries++
-	w.tracef("recovered up to unit %d, snapshot %d, incarnation %d", r.lastSeq, r.snapshotSeq, p.journal.Incarnation())
-	p.machine = r.machine
+	w.tracef("recovered up to unit %d, snapshot %d, incarnation %d", r.LastSeq, r.SnapshotSeq, p.journal.Incarnation())
+	p.machine = r.Machine
 	verify, err := machine.Restore(machineConfig, p.machine.AppendSnapshot(nil))
 	if err != nil || verify.Hash() != p.machine.Hash() {
 		w.failInside("V8: a snapshot of the recovered machine does not restore: %v", err)
 	}
 	p.verify = verify
-	p.decided, p.durable = r.lastSeq, r.lastSeq
-	p.board = sequencer.NewBoard(int32(p.journal.Incarnation()), func(id machine.PartitionID) *segment.Log {
-		return p.store.NewLog(p.journal, uint32(id))
-	})
-	r.publish(p.board)
+	p.decided, p.durable = r.LastSeq, r.LastSeq
+	p.board = r.Board(p.journal, p.store)
+	p.newHousekeeper(r)
 	durability := journal.DurabilityFsync
 	if w.mode.write {
 		durability = journal.DurabilityWrite
 	}
-	p.core = sequencer.NewCore(p.machine, appender{p}, durability, r.lastSeq, sequencer.Limits{GroupOps: 8})
+	p.core = sequencer.NewCore(p.machine, appender{p}, durability, r.LastSeq, sequencer.Limits{GroupOps: 8})
 	p.startMs = sequencer.EngineStart(p.machine.LastNow(), w.wall())
 	p.submit(&sequencer.Operation{Op: machine.Op{Body: &machine.Incarnation{Number: p.journal.Incarnation()}}})
-	p.startKeeper(r)
+	p.keeper.start()
 	p.pump()
 }
 
 // checkRecovered compares what recovery found with what was there: a prefix of the units (V3), in the very state that
 // the machine had (V8), with everything that anybody may have seen (V1, V11).
-func (w *World) checkRecovered(r *recovery) {
-	want, known := w.hashes[r.lastSeq]
-	if !known || r.machine.Hash() != want {
-		w.failInside("V8: recovery up to unit %d has hash %x, the machine had %x (known: %t)", r.lastSeq, r.machine.Hash(), want, known)
+func (w *World) checkRecovered(r *keeper.Recovery) {
+	want, known := w.hashes[r.LastSeq]
+	if !known || r.Machine.Hash() != want {
+		w.failInside("V8: recovery up to unit %d has hash %x, the machine had %x (known: %t)", r.LastSeq, r.Machine.Hash(), want, known)
 	}
-	for seq := r.lastSeq + 1; ; seq++ {
+	for seq := r.LastSeq + 1; ; seq++ {
 		if _, ok := w.hashes[seq]; !ok {
 			break
 		}
 		delete(w.hashes, seq)
 	}
 	views := make(map[machine.PartitionID]machine.View)
-	for _, v := range r.machine.Views() {
+	for _, v := range r.Machine.Views() {
 		views[v.Partition] = v
 	}
 	var ids []uint32
@@ -257,22 +256,27 @@ func (p *process) loop() {
 	for _, release := range a.Release {
 		release()
 	}
+	p.keeper.Marked(a.Marks)
 	if len(a.Sealed) > 0 {
 		p.w.tracef("sealed %v", a.Sealed)
-		p.keeper.queue = append(p.keeper.queue, a.Sealed...)
-		p.keeper.c.signal()
+		p.keeper.Sealed(a.Sealed)
 	}
 	if a.Err != nil {
-		p.w.tracef("the loop stops: %v", a.Err)
-		p.w.after(0, func() {
-			if p.w.process == p {
-				p.w.crash("kill", p.w.chance(30))
-			}
-		})
+		p.stop(a.Err)
 		return
 	}
 	p.planTimer(now, a.WakeAtEngineMs)
 	p.pump()
+}
+
+// stop is the end that a broker makes of itself.
+func (p *process) stop(err error) {
+	p.w.tracef("the broker stops: %v", err)
+	p.w.after(0, func() {
+		if p.w.process == p {
+			p.w.crash("kill", p.w.chance(30))
+		}
+	})
 }
 
 // checkReplies: what was decided before an operation came is durable when it is answered (V1, V4).

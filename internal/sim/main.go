@@ -1,4 +1,5 @@
-// Command sim runs the simulation for one seed, or for many. -seed N -v prints a readable trace, the same each time.
+// Command sim runs the simulation for one seed, or for many. -seed N -v prints a readable trace, the same each time;
+// -seed N -shrink looks for the least that still fails.
 package main
 
 import (
@@ -6,6 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
 
 	"github.com/strandline-io/strandline/internal/sim/world"
 )
@@ -14,36 +22,114 @@ func main() {
 	seed := flag.Uint64("seed", 0, "run this seed")
 	seeds := flag.String("seeds", "", "run the seeds A-B")
 	verbose := flag.Bool("v", false, "print every event")
+	shrink := flag.Bool("shrink", false, "leave out faults and clients while the seed fails in the same check")
+	parallel := flag.Int("parallel", runtime.GOMAXPROCS(0), "how many seeds run at a time")
+	readers := flag.Bool("readers", false, "judge by what clients see alone")
+	without := flag.String("without", "", "clients and faults (by number) to leave out, separated by commas")
+	faultsMs := flag.Int64("faults-ms", 0, "when faults end, earlier than usual")
 	flag.Parse()
-	from, to := *seed, *seed
-	if *seeds != "" {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(400) // a world is small and makes much garbage
+	}
+	o := world.Options{Seed: *seed, ReadersOnly: *readers, FaultsMs: *faultsMs}
+	for name := range strings.SplitSeq(*without, ",") {
+		if n, err := strconv.Atoi(name); err == nil {
+			o.WithoutFaults = append(o.WithoutFaults, n)
+		} else if name != "" {
+			o.WithoutClients = append(o.WithoutClients, name)
+		}
+	}
+	ok := true
+	switch {
+	case *seeds != "":
+		var from, to uint64
 		if _, err := fmt.Sscanf(*seeds, "%d-%d", &from, &to); err != nil {
 			fmt.Fprintf(os.Stderr, "sim: -seeds is %q, want A-B: %v\n", *seeds, err)
 			os.Exit(2)
 		}
+		ok = runMany(o, from, to, *parallel)
+	case *shrink:
+		ok = runShrink(o)
+	default:
+		if *verbose {
+			o.Trace = os.Stdout
+		}
+		ok = runOne(os.Stdout, o)
 	}
-	if !run(from, to, *verbose) {
+	if !ok {
 		os.Exit(1)
 	}
 }
 
-func run(from, to uint64, verbose bool) (ok bool) {
-	var trace io.Writer
-	if verbose {
-		trace = os.Stdout
+func runOne(out io.Writer, o world.Options) bool {
+	r := world.Run(o)
+	if r.Err != nil {
+		fmt.Fprintf(out, "seed %d fails: %v\n  %s -v\n", o.Seed, r.Err, command(o))
+		return false
 	}
-	failed := 0
+	fmt.Fprintf(out, "seed %d: %d events, hash %016x; %+v\n", o.Seed, r.Events, r.Hash, r.Stats)
+	return true
+}
+
+// command replays a run.
+func command(o world.Options) string {
+	s := fmt.Sprintf("go run ./internal/sim -seed %d", o.Seed)
+	if o.ReadersOnly {
+		s += " -readers"
+	}
+	if o.FaultsMs > 0 {
+		s += fmt.Sprintf(" -faults-ms %d", o.FaultsMs)
+	}
+	without := slices.Clone(o.WithoutClients)
+	for _, n := range o.WithoutFaults {
+		without = append(without, strconv.Itoa(n))
+	}
+	if len(without) > 0 {
+		s += " -without " + strings.Join(without, ",")
+	}
+	return s
+}
+
+func runShrink(o world.Options) bool {
+	o, r := world.Shrink(o)
+	if r.Err == nil {
+		fmt.Printf("seed %d does not fail\n", o.Seed)
+		return true
+	}
+	fmt.Printf("seed %d fails: %v\n  left are the faults %v and the clients %v\n  %s -v\n", o.Seed, r.Err, r.Faults, r.Clients, command(o))
+	return false
+}
+
+// runMany runs consecutive seeds, several at a time.
+func runMany(o world.Options, from, to uint64, parallel int) bool {
+	var mu sync.Mutex
 	var sum world.Stats
-	for seed := from; seed <= to; seed++ {
-		r := world.Run(world.Options{Seed: seed, Trace: trace})
-		sum.Add(r.Stats)
-		if r.Err != nil {
-			failed++
-			fmt.Printf("seed %d fails: %v\n  go run ./internal/sim -seed %d -v\n", seed, r.Err, seed)
-		} else if from == to {
-			fmt.Printf("seed %d: %d events, hash %016x\n", seed, r.Events, r.Hash)
-		}
+	next, failed, start := from, 0, time.Now()
+	var all sync.WaitGroup
+	for range max(parallel, 1) {
+		all.Go(func() {
+			for {
+				mu.Lock()
+				one := o
+				one.Seed = next
+				next++
+				mu.Unlock()
+				if one.Seed > to {
+					return
+				}
+				r := world.Run(one)
+				mu.Lock()
+				sum.Add(r.Stats)
+				if r.Err != nil {
+					failed++
+					fmt.Printf("seed %d fails: %v\n  %s -v\n", one.Seed, r.Err, command(one))
+				}
+				mu.Unlock()
+			}
+		})
 	}
-	fmt.Printf("%d seeds, %d failed; %+v\n", to-from+1, failed, sum)
+	all.Wait()
+	n := to - from + 1
+	fmt.Printf("%d seeds, %d failed, %.1f seeds/s; %+v\n", n, failed, float64(n)/time.Since(start).Seconds(), sum)
 	return failed == 0
 }

@@ -14,7 +14,7 @@ var topics = []string{"in", "out", "plain"}
 
 // startClients lets one client make the topics and then starts the others.
 func (w *World) startClients() {
-	w.startClient("setup", true, func(c *client) {
+	w.startClient(setupClient, true, func(c *client) {
 		c.createTopics()
 		for i := range 2 {
 			w.producers++

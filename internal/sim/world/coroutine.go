@@ -2,6 +2,7 @@ package world
 
 import (
 	"iter"
+	"math/rand/v2"
 	"runtime/debug"
 )
 
@@ -15,9 +16,12 @@ type coroutine struct {
 	next   func() (struct{}, bool)
 	stop   func()
 	yield  func(struct{}) bool
-	token  uint64 // of the pause that it is in
-	inside bool
-	done   bool
+	rand   *rand.Rand
+	// pausedUs is until when a client stands still, as a process does that gets no processor.
+	pausedUs int64
+	token    uint64 // of the pause that it is in
+	inside   bool
+	done     bool
 }
 
 // crashedCoroutine carries a panic out of a coroutine with the stack it came from.
@@ -28,7 +32,7 @@ type crashedCoroutine struct {
 
 // newCoroutine returns body, to be resumed.
 func (w *World) newCoroutine(name string, body func(c *coroutine)) *coroutine {
-	c := &coroutine{w: w, name: name}
+	c := &coroutine{w: w, name: name, rand: w.stream(name)}
 	c.next, c.stop = iter.Pull(func(yield func(struct{}) bool) {
 		c.yield = yield
 		defer func() {
@@ -53,10 +57,10 @@ type stopped struct{}
 
 // resume runs c up to its next pause.
 func (c *coroutine) resume() {
-	before := c.w.current
-	c.w.current, c.inside = c, true
+	before, rng := c.w.current, c.w.Rand
+	c.w.current, c.w.Rand, c.inside = c, c.rand, true
 	_, more := c.next()
-	c.w.current, c.inside = before, false
+	c.w.current, c.w.Rand, c.inside = before, rng, false
 	if !more {
 		c.done = true
 	}
@@ -105,10 +109,23 @@ func (c *coroutine) await(us int64, ready func() bool) bool {
 }
 
 func (c *coroutine) wake(token uint64) {
-	if c.token == token && !c.inside && !c.done {
-		c.token++
-		c.resume()
+	if c.token != token || c.inside || c.done {
+		return
 	}
+	if until := c.standsUntil(); until > c.w.nowUs {
+		c.w.after(until-c.w.nowUs, func() { c.wake(token) })
+		return
+	}
+	c.token++
+	c.resume()
+}
+
+// standsUntil is when c may go on: it, or the process that it belongs to, may be paused.
+func (c *coroutine) standsUntil() int64 {
+	if p := c.w.process; c.onDisk && p != nil {
+		return p.pausedUs
+	}
+	return c.pausedUs
 }
 
 // signal lets await ask again.

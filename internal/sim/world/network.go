@@ -3,6 +3,10 @@ package world
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -10,17 +14,46 @@ import (
 // network is how messages fare at the moment. A connection keeps their order or is lost with all that follows;
 // connections do not wait for each other, so a retry on a new one may overtake what the old one still carries.
 type network struct {
+	n           int // which one it is
 	losePercent int
 	slowPercent int
 	slowUs      int64
+	// Clients that are cut off: what they send, or what is sent to them, is lost.
+	cutPercent              int
+	cutRequests, cutReplies bool
+	cutSeed                 uint64
 }
 
-func (w *World) delay() int64 {
-	d := 50 + w.Int64N(3*msInUs)
-	if w.chance(w.net.slowPercent) {
-		d += w.Int64N(w.net.slowUs)
+// loses says whether a message to or from a client gets lost.
+func (n *network) loses(r *rand.Rand, client string, reply bool) bool {
+	if reply && n.cutReplies || !reply && n.cutRequests {
+		h := fnv.New64a()
+		_, _ = io.WriteString(h, client)
+		if (h.Sum64()^n.cutSeed)%100 < uint64(n.cutPercent) {
+			return true
+		}
+	}
+	return r.IntN(100) < n.losePercent
+}
+
+func (n *network) delay(r *rand.Rand) int64 {
+	d := 50 + r.Int64N(3*msInUs)
+	if r.IntN(100) < n.slowPercent {
+		d += r.Int64N(n.slowUs)
 	}
 	return d
+}
+
+// setNetwork changes the network, until it is changed again, or for a while.
+func (w *World) setNetwork(n network, us int64) {
+	w.nets++
+	n.n = w.nets
+	w.net = n
+	w.after(us, func() {
+		if w.net.n == n.n {
+			w.net = network{}
+		}
+	})
 }
 
 // link is a client's end of a connection.
@@ -31,6 +64,7 @@ type link struct {
 	cut      bool // what is sent is lost; the sender does not know
 	lastSend int64
 	lastBack int64
+	rand     *rand.Rand // of what comes back
 	next     int32
 	calls    map[int32]*call
 	order    []*call
@@ -50,7 +84,7 @@ func (w *World) connect(owner *coroutine) *link {
 	if w.process == nil || w.process.dead {
 		return nil
 	}
-	l := &link{w: w, owner: owner, calls: make(map[int32]*call)}
+	l := &link{w: w, owner: owner, rand: w.stream("link of " + owner.name), calls: make(map[int32]*call)}
 	l.server = &conn{p: w.process, link: l, client: owner.name}
 	w.process.conns = append(w.process.conns, l.server)
 	return l
@@ -64,27 +98,22 @@ func (l *link) send(req kmsg.Request) *call {
 	l.calls[id] = c
 	l.order = append(l.order, c)
 	frame := kmsg.NewRequestFormatter(kmsg.FormatterClientID(l.owner.name)).AppendRequest(nil, req, id)
-	if l.cut = l.cut || l.w.chance(l.w.net.losePercent); l.cut {
+	if l.cut = l.cut || l.w.net.loses(l.owner.rand, l.owner.name, false); l.cut {
 		l.w.tracef("%s: %s %d is lost", l.owner.name, kmsg.NameForKey(req.Key()), id)
 		return c
 	}
-	at := max(l.lastSend, l.w.nowUs+l.w.delay())
+	at := max(l.lastSend, l.w.nowUs+l.w.net.delay(l.owner.rand))
 	l.lastSend = at
-	l.w.after(at-l.w.nowUs, func() {
-		if l.server.p.dead {
-			return
-		}
-		l.server.receive(frame[4:])
-	})
+	l.server.p.after(at-l.w.nowUs, func() { l.server.receive(frame[4:]) })
 	return c
 }
 
 // answer carries a response back.
 func (l *link) answer(frame []byte) {
-	if l.cut = l.cut || l.w.chance(l.w.net.losePercent); l.cut {
+	if l.cut = l.cut || l.w.net.loses(l.rand, l.owner.name, true); l.cut {
 		return
 	}
-	at := max(l.lastBack, l.w.nowUs+l.w.delay())
+	at := max(l.lastBack, l.w.nowUs+l.w.net.delay(l.rand))
 	l.lastBack = at
 	l.w.after(at-l.w.nowUs, func() { l.arrive(frame) })
 }
@@ -112,7 +141,7 @@ func (l *link) arrive(frame []byte) {
 
 // reset tells the client that the connection has ended.
 func (l *link) reset() {
-	l.w.after(l.w.delay(), func() {
+	l.w.after(l.w.net.delay(l.rand), func() {
 		l.cut = true
 		for _, c := range l.order {
 			if !c.done {
@@ -131,6 +160,10 @@ type client struct {
 
 // startClient runs body, which the world waits for if it is work.
 func (w *World) startClient(name string, work bool, body func(c *client)) {
+	if slices.Contains(w.opts.WithoutClients, name) {
+		return
+	}
+	w.clients = append(w.clients, name)
 	if work {
 		w.writers++
 	}
@@ -142,7 +175,7 @@ func (w *World) startClient(name string, work bool, body func(c *client)) {
 		w.tracef("%s has ended", name)
 	})
 	co.client = true
-	w.after(w.Int64N(200*msInUs), co.resume)
+	w.after(co.rand.Int64N(200*msInUs), co.resume)
 }
 
 const callTimeoutUs = 500 * msInUs

@@ -2,7 +2,7 @@ package world
 
 import (
 	"errors"
-	"fmt"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/strandline-io/strandline/broker/journal"
@@ -26,6 +26,9 @@ type process struct {
 	core    *sequencer.Core
 	keeper  *housekeeper
 	dead    bool
+	rand    *rand.Rand
+	// pausedUs is until when the process stands still; its clocks go on.
+	pausedUs int64
 
 	decided  uint64            // newest unit that was appended
 	durable  uint64            // newest unit that may be spoken of
@@ -39,8 +42,9 @@ type process struct {
 	timer      int64 // engine time of the planned wake-up
 	lastID     uint64
 	startUs    int64
-	startMs    int64 // engine time at the start
-	lanes      map[journal.Lane]bool
+	startMs    int64                 // engine time at the start
+	lanes      map[journal.Lane]bool // at work
+	workers    map[journal.Lane]*coroutine
 	ticking    bool
 	coroutines []*coroutine
 	conns      []*conn
@@ -58,7 +62,8 @@ var machineConfig = machine.Config{Group: group.Config{InitialRebalanceDelayMs: 
 
 // boot starts a process on what is on the disk, and crashes it again if the disk fails meanwhile.
 func (w *World) boot() {
-	p := &process{w: w, releases: journal.Synced, asked: make(map[uint64]uint64), lanes: make(map[journal.Lane]bool), startUs: w.nowUs}
+	p := &process{w: w, releases: journal.Synced, asked: make(map[uint64]uint64), lanes: make(map[journal.Lane]bool), workers: make(map[journal.Lane]*coroutine), startUs: w.nowUs, rand: w.stream("process")}
+	w.Rand = p.rand
 	p.fs = &slowDisk{Mem: w.disk, w: w, p: p}
 	r := keeper.NewRecovery(machineConfig)
 	err := p.open(r)
@@ -167,6 +172,22 @@ func (w *World) checkShown(v machine.View, before shown, when string) {
 	}
 }
 
+// after plans do for the process: it does not happen once the process is dead, and waits while it is paused.
+func (p *process) after(us int64, do func()) {
+	p.w.after(us, func() { p.run(do) })
+}
+
+func (p *process) run(do func()) {
+	switch wait := p.pausedUs - p.w.nowUs; {
+	case p.dead:
+	case wait > 0:
+		p.after(wait, do)
+	default:
+		p.w.Rand = p.rand
+		do()
+	}
+}
+
 // die ends the process: nothing of it runs again.
 func (p *process) die() {
 	p.dead = true
@@ -223,7 +244,7 @@ func (p *process) wakeLoop() {
 		return
 	}
 	p.waking = true
-	p.w.after(10+p.w.Int64N(200), func() {
+	p.after(10+p.rand.Int64N(200), func() {
 		p.waking = false
 		p.loop()
 	})
@@ -294,7 +315,7 @@ func (p *process) planTimer(now machine.Now, at int64) {
 		return
 	}
 	p.timer = at
-	p.w.after(max(at-now.EngineMs, 0)*msInUs, p.wakeLoop)
+	p.after(max(at-now.EngineMs, 0)*msInUs, p.wakeLoop)
 }
 
 func (p *process) show(pub *sequencer.Publication) {
@@ -317,37 +338,36 @@ func (p *process) pump() {
 			continue
 		}
 		p.lanes[lane] = true
-		p.w.after(10+p.w.Int64N(300), func() { p.step(lane) })
+		p.after(10+p.rand.Int64N(300), func() { p.step(lane) })
 	}
 	if !p.ticking && p.journal.WantsTick() {
 		p.ticking = true
-		p.w.after(100*msInUs, func() {
+		p.after(100*msInUs, func() {
 			p.ticking = false
-			if !p.dead {
-				p.journal.Tick()
-				p.pump()
-			}
+			p.journal.Tick()
+			p.pump()
 		})
 	}
 }
 
 // step does one action of a lane, in as many events as it has calls of the disk.
 func (p *process) step(lane journal.Lane) {
-	if p.dead {
-		return
+	c := p.workers[lane]
+	if c == nil {
+		c = p.w.newCoroutine(laneNames[lane], func(c *coroutine) {
+			for more := true; more && !p.dead; more = c.pause() {
+				p.journal.Step(lane)
+				p.lanes[lane] = false
+				p.after(0, p.afterStep)
+			}
+		})
+		c.onDisk = true
+		p.workers[lane] = c
 	}
-	c := p.w.newCoroutine(fmt.Sprintf("lane %d", lane), func(*coroutine) {
-		p.journal.Step(lane)
-		p.lanes[lane] = false
-		if p.dead {
-			return
-		}
-		p.w.after(0, p.afterStep)
-	})
-	c.onDisk = true
-	p.coroutines = append(p.coroutines, c)
 	c.resume()
 }
+
+var laneNames = []string{"write lane", "sync lane", "background lane"}
 
 // afterStep goes on, or notices that the process has died within a call.
 func (p *process) afterStep() {

@@ -25,6 +25,7 @@ const (
 func (c *client) runProcessor(v2 bool) {
 	p := &processor{client: c, member: member{group: "processors"}}
 	p.session = &session{c: c, id: c.name, rank: 1, v2: v2, current: func() bool { return true }}
+	c.w.processing = true
 	alive := false
 	for !c.w.processed {
 		if !alive {

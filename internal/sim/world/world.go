@@ -25,7 +25,7 @@ type Options struct {
 	// ReadersOnly leaves the judgement to the clients: the checks that look into the broker (V1, V8, V11) are off.
 	ReadersOnly bool
 	// WithoutClients are not started, WithoutFaults (by number in the plan) do not happen. What is left draws the same
-	// random numbers as before. FaultsMs is when faults end; 0 is the default.
+	// random numbers as before. FaultsMs is when faults end; 0 is 20,000, more is not possible.
 	WithoutClients []string
 	WithoutFaults  []int
 	FaultsMs       int64
@@ -39,6 +39,9 @@ type Result struct {
 	Hash   uint64
 	Events int
 	Stats  Stats
+	// Clients were started; Faults were planned and not left out.
+	Clients []string
+	Faults  []int
 }
 
 // Stats says what a run has crossed.
@@ -76,7 +79,10 @@ func (h *eventHeap) Pop() any {
 
 // World is one run.
 type World struct {
-	*rand.Rand
+	*rand.Rand // of whose turn it is
+	base       *rand.Rand
+	named      map[string]int // streams so far, by name
+
 	opts    Options
 	nowUs   int64
 	heap    eventHeap
@@ -90,25 +96,30 @@ type World struct {
 	wallMs  int64    // the wall clock at virtual time 0; jumps move it
 	mode    mode
 	net     network
+	nets    int               // networks so far
 	seen    map[uint32]shown  // newest published state of each partition
 	hashes  map[uint64]uint64 // the machine's hash after each unit
 	history *history
 
 	coroutines []*coroutine
+	clients    []string
+	faults     []int
 	writers    int // clients whose work is not done
 	readers    int
 	producers  int  // clients that write inputs and are not done
 	processed  bool // every input has its output
+	processing bool // somebody sees to that
 	healed     bool // no more faults
 	ended      bool
 }
 
 // mode is drawn once per run.
 type mode struct {
-	write     bool // DurabilityWrite; replies leave before the sync
-	lossy     bool // with it, power is lost as well: then only the broker's own state is checked
-	calm      bool // no faults
-	smallTail bool // the journal is moved as early as possible
+	write     bool  // DurabilityWrite; replies leave before the sync
+	lossy     bool  // with it, power is lost as well: then only the broker's own state is checked
+	calm      bool  // no faults
+	smallTail bool  // the journal is moved as early as possible
+	faults    []int // kinds of faults, each as often as its weight
 }
 
 const (
@@ -121,6 +132,12 @@ const (
 	transactionMs = 5000
 )
 
+// Clients that every run needs.
+const (
+	setupClient = "setup"
+	judgeClient = "judge"
+)
+
 // Run runs one seed.
 func Run(o Options) Result {
 	w := newWorld(o)
@@ -131,7 +148,10 @@ func Run(o Options) Result {
 
 // newWorld returns a world in which nothing happens yet.
 func newWorld(o Options) *World {
-	return &World{Rand: rand.New(rand.NewPCG(o.Seed, 4)), opts: o, hash: fnv.New64a(), wallMs: startWallMs, disk: vfs.NewMem()}
+	w := &World{named: make(map[string]int), opts: o, hash: fnv.New64a(), wallMs: startWallMs, disk: vfs.NewMem()}
+	w.base = w.stream("world")
+	w.Rand = w.base
+	return w
 }
 
 // play runs the events, from those that begin plans to the end.
@@ -150,12 +170,14 @@ func (w *World) play(begin func()) (r Result) {
 		}
 		w.quit()
 		r.Hash, r.Events, r.Stats = w.hash.Sum64(), int(w.pushed), w.stats
+		r.Clients, r.Faults = w.clients, w.faults
 		r.Stats.VirtualMs = w.nowUs / msInUs
 	}()
 	begin()
 	for len(w.heap) > 0 && !w.ended {
 		e := heap.Pop(&w.heap).(event)
 		w.nowUs = max(w.nowUs, e.atUs)
+		w.Rand = w.base
 		e.do()
 		if w.pushed > maxEvents {
 			w.fail("ends: no end after %d events: %s", w.pushed, w.waiting())
@@ -169,14 +191,11 @@ func (w *World) begin() {
 	w.mode.lossy = w.mode.write && w.IntN(2) == 0
 	w.mode.calm = w.IntN(16) == 0
 	w.mode.smallTail = w.IntN(2) == 0
-	w.tracef("mode %+v", w.mode)
+	w.planFaults()
+	w.tracef("mode: %s", w.mode)
 	w.boot()
 	w.startClients()
-	w.startClient("judge", false, (*client).runJudge)
-	w.after(faultsForUs, w.heal)
-	if !w.mode.calm {
-		w.after(w.Int64N(secondInUs), w.fault)
-	}
+	w.startClient(judgeClient, false, (*client).runJudge)
 }
 
 // quit ends all coroutines.
@@ -188,6 +207,15 @@ func (w *World) quit() {
 	for _, c := range w.coroutines {
 		c.end()
 	}
+}
+
+// stream returns a source of random numbers of its own. What one source gives does not depend on how much others have
+// drawn, so that a client or a fault can be left out without changing what else is drawn.
+func (w *World) stream(name string) *rand.Rand {
+	w.named[name]++
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s#%d", name, w.named[name])
+	return rand.New(rand.NewPCG(w.opts.Seed, h.Sum64()))
 }
 
 // after plans do.

@@ -16,8 +16,8 @@ type StageInputs struct {
 	Topics []string
 }
 
-// protocolName names the assignment rule and the layout of its user data.
-const protocolName = "strandline-tasks-1"
+// ProtocolName names the assignment rule and the layout of its user data.
+const ProtocolName = "strandline-tasks-1"
 
 // memberData is what a member tells the leader besides its topics, as JSON.
 type memberData struct {
@@ -37,20 +37,29 @@ type Task struct {
 // rebalance, so that the commit of a revoke covers the whole worker and a generation never changes under a task.
 type taskBalancer struct{ stages []StageInputs }
 
-func (*taskBalancer) ProtocolName() string { return protocolName }
+func (*taskBalancer) ProtocolName() string { return ProtocolName }
 func (*taskBalancer) IsCooperative() bool  { return false }
 
-func (b *taskBalancer) JoinGroupMetadata(interests []string, owned map[string][]int32, generation int32) []byte {
-	data := memberData{Stages: b.stages}
+func (b *taskBalancer) JoinGroupMetadata(_ []string, owned map[string][]int32, _ int32) []byte {
+	var tasks []Task
 	for _, s := range b.stages {
 		for _, n := range owned[s.Topics[0]] {
-			data.Owned = append(data.Owned, Task{s.Stage, n})
+			tasks = append(tasks, Task{s.Stage, n})
 		}
 	}
+	return JoinMetadata(b.stages, tasks)
+}
+
+// JoinMetadata is what a member tells the group's leader: its stages, and the tasks of its last assignment.
+func JoinMetadata(stages []StageInputs, owned []Task) []byte {
 	meta := kmsg.NewConsumerMemberMetadata()
 	meta.Version = 1
-	meta.Topics = interests
-	meta.UserData, _ = json.Marshal(data) // strings and numbers only
+	for _, s := range stages {
+		meta.Topics = append(meta.Topics, s.Topics...)
+	}
+	slices.Sort(meta.Topics)
+	meta.Topics = slices.Compact(meta.Topics)
+	meta.UserData, _ = json.Marshal(memberData{Stages: stages, Owned: owned}) // strings and numbers only
 	return meta.AppendTo(nil)
 }
 
@@ -58,30 +67,53 @@ func (*taskBalancer) ParseSyncAssignment(assignment []byte) (map[string][]int32,
 	return kgo.ParseConsumerSyncAssignment(assignment)
 }
 
+// ParseAssignment reads what SyncGroup gives a member.
+func ParseAssignment(assignment []byte) ([]TopicPartition, error) {
+	p, err := kgo.ParseConsumerSyncAssignment(assignment)
+	return flat(p), err
+}
+
 func (b *taskBalancer) MemberBalancer(members []kmsg.JoinGroupResponseMember) (kgo.GroupMemberBalancer, map[string]struct{}, error) {
-	mb := &memberBalance{stages: b.stages}
-	topics := make(map[string]struct{})
-	for _, m := range members {
-		var meta kmsg.ConsumerMemberMetadata
-		if err := meta.ReadFrom(m.ProtocolMetadata); err != nil {
-			return nil, nil, fmt.Errorf("kafka: member %s sent metadata that cannot be read: %w", m.MemberID, err)
-		}
-		var data memberData
-		if err := json.Unmarshal(meta.UserData, &data); err != nil {
-			return nil, nil, fmt.Errorf("kafka: member %s sent user data that cannot be read: %w", m.MemberID, err)
-		}
-		if !slices.EqualFunc(data.Stages, b.stages, equalStages) {
-			return nil, nil, &TopologyError{MemberID: m.MemberID}
-		}
-		mb.members = append(mb.members, m.MemberID)
-		mb.owned = append(mb.owned, data.Owned)
+	mb, err := newBalance(b.stages, members)
+	if err != nil {
+		return nil, nil, err
 	}
+	topics := make(map[string]struct{})
 	for _, s := range b.stages {
 		for _, t := range s.Topics {
 			topics[t] = struct{}{}
 		}
 	}
 	return mb, topics, nil
+}
+
+// Balance is the leader's part: who gets which tasks, from what all members told.
+func Balance(stages []StageInputs, members []kmsg.JoinGroupResponseMember) ([]kmsg.SyncGroupRequestGroupAssignment, error) {
+	mb, err := newBalance(stages, members)
+	if err != nil {
+		return nil, err
+	}
+	return mb.Balance(nil).IntoSyncAssignment(), nil
+}
+
+func newBalance(stages []StageInputs, members []kmsg.JoinGroupResponseMember) (*memberBalance, error) {
+	mb := &memberBalance{stages: stages}
+	for _, m := range members {
+		var meta kmsg.ConsumerMemberMetadata
+		if err := meta.ReadFrom(m.ProtocolMetadata); err != nil {
+			return nil, fmt.Errorf("kafka: member %s sent metadata that cannot be read: %w", m.MemberID, err)
+		}
+		var data memberData
+		if err := json.Unmarshal(meta.UserData, &data); err != nil {
+			return nil, fmt.Errorf("kafka: member %s sent user data that cannot be read: %w", m.MemberID, err)
+		}
+		if !slices.EqualFunc(data.Stages, stages, equalStages) {
+			return nil, &TopologyError{MemberID: m.MemberID}
+		}
+		mb.members = append(mb.members, m.MemberID)
+		mb.owned = append(mb.owned, data.Owned)
+	}
+	return mb, nil
 }
 
 func equalStages(a, b StageInputs) bool {

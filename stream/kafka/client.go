@@ -19,7 +19,8 @@ import (
 // process. Its methods may be called at the same time; each ends with its context.
 type Client struct {
 	cfg                Config
-	kc                 *kgo.Client
+	kc                 *kgo.Client // nil over a Link that is not franz-go's
+	link               Link
 	adm                *kadm.Client
 	transactionVersion int16
 	deletesRecords     bool
@@ -42,7 +43,7 @@ func Open(ctx context.Context, cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	c := &Client{cfg: cfg, kc: kc, adm: kadm.NewClient(kc)}
+	c := &Client{cfg: cfg, kc: kc, link: kgoLink{kc}, adm: kadm.NewClient(kc)}
 	if err = c.learn(ctx); err != nil {
 		kc.Close()
 		if Unanswered(err) || ctx.Err() != nil {
@@ -62,7 +63,7 @@ func (c *Client) TransactionVersion() int16 { return c.transactionVersion }
 
 // learn asks a broker what it serves.
 func (c *Client) learn(ctx context.Context) error {
-	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, c.kc)
+	resp, err := kmsg.NewPtrApiVersionsRequest().RequestWith(ctx, c.link)
 	if err != nil {
 		return err
 	}
@@ -153,21 +154,21 @@ func (c *Client) listOffsets(ctx context.Context, tps []TopicPartition, iso Isol
 	if len(tps) == 0 {
 		return out, nil
 	}
-	err := retry(ctx, func() error {
+	err := retry(ctx, c.link, func() error {
 		clear(out)
 		req := kmsg.NewPtrListOffsetsRequest()
 		req.IsolationLevel = iso.wire()
-		for topic, partitions := range byTopic(tps) {
+		for _, t := range byTopic(tps) {
 			rt := kmsg.NewListOffsetsRequestTopic()
-			rt.Topic = topic
-			for _, p := range partitions {
+			rt.Topic = t.topic
+			for _, p := range t.partitions {
 				rp := kmsg.NewListOffsetsRequestTopicPartition()
 				rp.Partition, rp.Timestamp, rp.CurrentLeaderEpoch = p, at, -1
 				rt.Partitions = append(rt.Partitions, rp)
 			}
 			req.Topics = append(req.Topics, rt)
 		}
-		resp, err := req.RequestWith(ctx, c.kc)
+		resp, err := req.RequestWith(ctx, c.link)
 		if err != nil {
 			return err
 		}
@@ -200,16 +201,16 @@ func (c *Client) CommittedOffsets(ctx context.Context, group string, tps []Topic
 	if len(tps) == 0 {
 		return out, nil
 	}
-	err := retry(ctx, func() error {
+	err := retry(ctx, c.link, func() error {
 		clear(out)
 		req := kmsg.NewPtrOffsetFetchRequest()
 		req.Group, req.RequireStable = group, true
-		for topic, partitions := range byTopic(tps) {
+		for _, t := range byTopic(tps) {
 			rt := kmsg.NewOffsetFetchRequestTopic()
-			rt.Topic, rt.Partitions = topic, partitions
+			rt.Topic, rt.Partitions = t.topic, t.partitions
 			req.Topics = append(req.Topics, rt)
 		}
-		resp, err := req.RequestWith(ctx, c.kc)
+		resp, err := req.RequestWith(ctx, c.link)
 		if err != nil {
 			return err
 		}
@@ -291,36 +292,4 @@ func (c *Client) RemoveMembers(ctx context.Context, group string, instances ...s
 		}
 	}
 	return nil
-}
-
-// retry repeats f while its error is one that passes by itself, until ctx ends.
-func retry(ctx context.Context, f func() error) error {
-	for pause := retryPause; ; pause = min(2*pause, maxRetryPause) {
-		err := f()
-		if err == nil || !passing(err) {
-			return err
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return fmt.Errorf("%w (gave up: %w)", err, context.Cause(ctx))
-		case <-t.C:
-		}
-	}
-}
-
-func passing(err error) bool {
-	if e, ok := errors.AsType[*kerr.Error](err); ok {
-		return e.Retriable || e == kerr.UnstableOffsetCommit || e == kerr.ConcurrentTransactions
-	}
-	return false
-}
-
-func byTopic(tps []TopicPartition) map[string][]int32 {
-	m := make(map[string][]int32)
-	for _, tp := range tps {
-		m[tp.Topic] = append(m[tp.Topic], tp.Partition)
-	}
-	return m
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -88,12 +90,12 @@ func (c *Client) look(ctx context.Context, r *router, tps []TopicPartition) (map
 		return out, nil
 	}
 	req := kmsg.NewPtrMetadataRequest()
-	for t := range unknown {
+	for _, t := range slices.Sorted(maps.Keys(unknown)) {
 		rt := kmsg.NewMetadataRequestTopic()
 		rt.Topic = kmsg.StringPtr(t)
 		req.Topics = append(req.Topics, rt)
 	}
-	resp, err := req.RequestWith(ctx, c.kc)
+	resp, err := req.RequestWith(ctx, c.link)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: asking for leaders: %w", err)
 	}
@@ -175,7 +177,7 @@ func (c *Client) fetchOnce(ctx context.Context, leader int32, at []position, lim
 		req.Topics[i].Partitions = append(req.Topics[i].Partitions, rp)
 		offsets[p.TopicPartition] = p.offset
 	}
-	kresp, err := c.kc.Broker(int(leader)).Request(ctx, req)
+	kresp, err := c.link.Broker(leader).Request(ctx, req)
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func (c *Client) NewFetcher(cfg FetchConfig) (*Fetcher, error) {
 		cfg.MissingAfter = defaultMissingAfter
 	}
 	f := &Fetcher{
-		c: &Client{cfg: c.cfg, kc: kc}, cfg: cfg,
+		c: &Client{cfg: c.cfg, kc: kc, link: kgoLink{kc}}, cfg: cfg,
 		wake:  make(chan struct{}, 1),
 		ready: make(chan struct{}, 1),
 		parts: make(map[TopicPartition]*fetchPart),

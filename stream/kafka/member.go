@@ -143,7 +143,7 @@ func (m *Member) Check(ctx context.Context) error {
 	if m.cfg.InstanceID != "" {
 		req.InstanceID = &m.cfg.InstanceID
 	}
-	return retry(ctx, func() error {
+	return retry(ctx, kgoLink{m.kc}, func() error {
 		resp, err := req.RequestWith(ctx, m.kc)
 		if err != nil {
 			return fmt.Errorf("kafka: Heartbeat in group %q: %w", m.cfg.Group, err)

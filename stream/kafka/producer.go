@@ -9,7 +9,6 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // ProducerConfig describes one transactional producer.
@@ -104,7 +103,7 @@ func (c *Client) OpenProducer(ctx context.Context, cfg ProducerConfig) (*Produce
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	p := &Producer{id: cfg.ID, timeout: cfg.TransactionTimeout, kc: kc, version: c.transactionVersion}
-	err = retry(ctx, func() error {
+	err = retry(ctx, kgoLink{kc}, func() error {
 		_, _, err := kc.ProducerID(ctx)
 		return err
 	})
@@ -192,15 +191,6 @@ func (p *Producer) Flush(ctx context.Context) error {
 	return p.firstErr
 }
 
-// Membership is what a group knows a member by. TxnOffsetCommit carries it, which is what fences a worker that has
-// lost its tasks (KIP-447).
-type Membership struct {
-	Group      string
-	MemberID   string
-	InstanceID string // "" for a dynamic member
-	Generation int32
-}
-
 // CommitOffsets puts offsets of the group into the transaction, after all produces are acknowledged. The offsets
 // become the group's with the transaction's commit. A refusal because the membership is no longer current, or any
 // other error, means that the transaction must be aborted.
@@ -213,66 +203,15 @@ func (p *Producer) CommitOffsets(ctx context.Context, m Membership, offsets map[
 		return fmt.Errorf("kafka: producer id of %q: %w", p.id, err)
 	}
 	if p.version < 2 && !p.groupsAdded[m.Group] {
-		if err := p.addGroup(ctx, m.Group, id, epoch); err != nil {
+		if err := addGroup(ctx, kgoLink{p.kc}, TxnID{p.id, id, epoch}, m.Group); err != nil {
 			return err
 		}
-	}
-	req := kmsg.NewPtrTxnOffsetCommitRequest()
-	req.TransactionalID, req.ProducerID, req.ProducerEpoch = p.id, id, epoch
-	req.Group, req.Generation, req.MemberID = m.Group, m.Generation, m.MemberID
-	if m.InstanceID != "" {
-		req.InstanceID = &m.InstanceID
-	}
-	topics := make(map[string]int)
-	for tp, offset := range offsets {
-		i, ok := topics[tp.Topic]
-		if !ok {
-			i = len(req.Topics)
-			topics[tp.Topic] = i
-			t := kmsg.NewTxnOffsetCommitRequestTopic()
-			t.Topic = tp.Topic
-			req.Topics = append(req.Topics, t)
+		if p.groupsAdded == nil {
+			p.groupsAdded = make(map[string]bool)
 		}
-		rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-		rp.Partition, rp.Offset = tp.Partition, offset
-		req.Topics[i].Partitions = append(req.Topics[i].Partitions, rp)
+		p.groupsAdded[m.Group] = true
 	}
-	return retry(ctx, func() error {
-		resp, err := req.RequestWith(ctx, p.kc)
-		if err != nil {
-			return fmt.Errorf("kafka: TxnOffsetCommit of group %q: %w", m.Group, err)
-		}
-		for _, t := range resp.Topics {
-			for _, rp := range t.Partitions {
-				if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
-					return fmt.Errorf("kafka: TxnOffsetCommit of %s-%d by member %q in generation %d of group %q: %w",
-						t.Topic, rp.Partition, m.MemberID, m.Generation, m.Group, err)
-				}
-			}
-		}
-		return nil
-	})
-}
-
-// addGroup is what transaction version 1 needs before TxnOffsetCommit.
-func (p *Producer) addGroup(ctx context.Context, group string, id int64, epoch int16) error {
-	req := kmsg.NewPtrAddOffsetsToTxnRequest()
-	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group = p.id, id, epoch, group
-	err := retry(ctx, func() error {
-		resp, err := req.RequestWith(ctx, p.kc)
-		if err != nil {
-			return fmt.Errorf("kafka: AddOffsetsToTxn of group %q: %w", group, err)
-		}
-		return codeError("AddOffsetsToTxn of group "+group, resp.ErrorCode, nil)
-	})
-	if err != nil {
-		return err
-	}
-	if p.groupsAdded == nil {
-		p.groupsAdded = make(map[string]bool)
-	}
-	p.groupsAdded[group] = true
-	return nil
+	return sendOffsets(ctx, kgoLink{p.kc}, TxnID{p.id, id, epoch}, m, offsets)
 }
 
 // Commit ends the transaction. Everything must have been flushed, and something produced: franz-go sends no EndTxn for
@@ -296,16 +235,12 @@ func (p *Producer) Abort(ctx context.Context) (Outcome, error) {
 	return AbortedOutcome, nil
 }
 
-// classify says what an error of EndTxn tells about the transaction. Only what is certainly not applied is aborted.
+// classify says what an error of EndTxn tells about the transaction.
 func (p *Producer) classify(err error) Outcome {
-	switch {
-	case p.Fenced(err):
+	if p.Fenced(err) {
 		return FencedOutcome
-	case errors.Is(err, kerr.OperationNotAttempted), errors.Is(err, kerr.InvalidTxnState), errors.Is(err, kerr.TransactionAbortable),
-		isFencing(err), errors.Is(err, kerr.InvalidProducerIDMapping):
-		return AbortedOutcome
 	}
-	return Unknown
+	return EndOutcome(err)
 }
 
 // Fenced reports whether err, of any call in the current transaction, means that another producer has the id. A broker

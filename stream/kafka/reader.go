@@ -23,33 +23,9 @@ const (
 // start. An error of fn ends the read and is returned as it is.
 func (c *Client) ReadTo(ctx context.Context, tp TopicPartition, from, end int64, fn func(Record) error) (int64, error) {
 	var routes router
-	lim := fetchLimits{maxWait: readerMaxWait, maxBytes: readerMaxBytes, maxPartitionBytes: readerMaxPartitionBytes, isolation: Committed}
 	at := from
 	for at < end {
-		var b Batch
-		err := retryMoved(ctx, func() error {
-			found, err := c.look(ctx, &routes, []TopicPartition{tp})
-			if err != nil {
-				return err
-			}
-			rt, ok := found[tp]
-			if !ok {
-				return fmt.Errorf("kafka: %s has no leader: %w", tp, kerr.LeaderNotAvailable)
-			}
-			batches, err := c.fetchOnce(ctx, rt.leader, []position{{tp, rt, at}}, lim)
-			if err != nil {
-				routes.forget(tp)
-				return err
-			}
-			if len(batches) != 1 {
-				return fmt.Errorf("kafka: the fetch answer leaves out %s: %w", tp, kerr.LeaderNotAvailable)
-			}
-			b = batches[0]
-			if b.Err != nil && moved(b.Err) {
-				routes.forget(tp)
-			}
-			return b.Err
-		})
+		b, err := c.readOnce(ctx, &routes, tp, at)
 		switch {
 		case errors.Is(err, kerr.OffsetOutOfRange) && at < b.LogStartOffset:
 			at = b.LogStartOffset
@@ -83,25 +59,61 @@ func (c *Client) ReadAll(ctx context.Context, tp TopicPartition, upTo Isolation,
 	return c.ReadTo(ctx, tp, 0, ends[tp], fn)
 }
 
-// retryMoved repeats f while the network or a moving leader is in the way, until ctx ends.
-func retryMoved(ctx context.Context, f func() error) error {
-	for pause := retryPause; ; pause = min(2*pause, maxRetryPause) {
-		err := f()
-		if err == nil || errors.Is(err, kerr.OffsetOutOfRange) || ctx.Err() != nil {
+// readOnce is one fetch of one partition, repeated while the network or a moving leader is in the way.
+func (c *Client) readOnce(ctx context.Context, routes *router, tp TopicPartition, at int64) (b Batch, err error) {
+	lim := fetchLimits{maxWait: readerMaxWait, maxBytes: readerMaxBytes, maxPartitionBytes: readerMaxPartitionBytes, isolation: Committed}
+	err = repeat(ctx, c.link, onTheWay, func() (err error) {
+		b, err = c.fetchFrom(ctx, routes, tp, at, lim)
+		if err != nil {
 			return err
 		}
-		if _, isCode := errors.AsType[*kerr.Error](err); isCode && !moved(err) {
-			return err
-		}
-		if _, missing := errors.AsType[*MissingTopicError](err); missing {
-			return err
-		}
-		t := time.NewTimer(pause)
-		select {
-		case <-ctx.Done():
-			t.Stop()
-			return fmt.Errorf("%w (gave up: %w)", err, context.Cause(ctx))
-		case <-t.C:
-		}
+		return b.Err
+	})
+	return b, err
+}
+
+// Fetch asks once for what a partition holds from an offset on, committed only, as a Fetcher does again and again. An error
+// of the Batch ends the partition; any other is about this request.
+func (c *Client) Fetch(ctx context.Context, tp TopicPartition, from int64, maxBytes int32) (Batch, error) {
+	lim := fetchLimits{maxWait: readerMaxWait, maxBytes: maxBytes, maxPartitionBytes: maxBytes, isolation: Committed}
+	b, err := c.fetchFrom(ctx, &router{}, tp, from, lim)
+	if err == nil && b.Err != nil && moved(b.Err) {
+		return b, b.Err
 	}
+	return b, err
+}
+
+func (c *Client) fetchFrom(ctx context.Context, routes *router, tp TopicPartition, at int64, lim fetchLimits) (Batch, error) {
+	found, err := c.look(ctx, routes, []TopicPartition{tp})
+	if err != nil {
+		return Batch{}, err
+	}
+	rt, ok := found[tp]
+	if !ok {
+		return Batch{}, fmt.Errorf("kafka: %s has no leader: %w", tp, kerr.LeaderNotAvailable)
+	}
+	batches, err := c.fetchOnce(ctx, rt.leader, []position{{tp, rt, at}}, lim)
+	if err != nil {
+		routes.forget(tp)
+		return Batch{}, err
+	}
+	if len(batches) != 1 {
+		return Batch{}, fmt.Errorf("kafka: the fetch answer leaves out %s: %w", tp, kerr.LeaderNotAvailable)
+	}
+	if b := batches[0]; b.Err != nil && moved(b.Err) {
+		routes.forget(tp)
+	}
+	return batches[0], nil
+}
+
+// onTheWay reports errors of the network, and of a leader that moves.
+func onTheWay(err error) bool {
+	if errors.Is(err, kerr.OffsetOutOfRange) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return false
+	}
+	if _, missing := errors.AsType[*MissingTopicError](err); missing {
+		return false
+	}
+	_, isCode := errors.AsType[*kerr.Error](err)
+	return !isCode || moved(err)
 }

@@ -40,19 +40,25 @@ func (c *Client) Topics(ctx context.Context, names ...string) (map[string]Topic,
 	if len(names) == 0 {
 		return out, nil
 	}
-	err := retry(ctx, func() error {
+	err := retry(ctx, c.link, func() error {
 		clear(out)
-		details, err := c.adm.ListTopics(ctx, names...)
+		req := kmsg.NewPtrMetadataRequest()
+		for _, name := range names {
+			t := kmsg.NewMetadataRequestTopic()
+			t.Topic = &name
+			req.Topics = append(req.Topics, t)
+		}
+		resp, err := req.RequestWith(ctx, c.link)
 		if err != nil {
 			return fmt.Errorf("kafka: asking for topics: %w", err)
 		}
-		for name, d := range details {
-			switch {
-			case errors.Is(d.Err, kerr.UnknownTopicOrPartition), errors.Is(d.Err, kerr.UnknownTopicID):
-			case d.Err != nil:
-				return fmt.Errorf("kafka: topic %q: %w", name, d.Err)
+		for _, t := range resp.Topics {
+			switch err := kerr.ErrorForCode(t.ErrorCode); {
+			case t.Topic == nil, errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
+			case err != nil:
+				return fmt.Errorf("kafka: topic %q: %w", *t.Topic, err)
 			default:
-				out[name] = Topic{Name: name, ID: hex.EncodeToString(d.ID[:]), Partitions: int32(len(d.Partitions))}
+				out[*t.Topic] = Topic{Name: *t.Topic, ID: hex.EncodeToString(t.TopicID[:]), Partitions: int32(len(t.Partitions))}
 			}
 		}
 		return nil
@@ -133,7 +139,7 @@ func (c *Client) tryCreate(ctx context.Context, specs []TopicSpec, anyTime bool)
 		}
 		req.Topics = append(req.Topics, t)
 	}
-	resp, err := req.RequestWith(ctx, c.kc)
+	resp, err := req.RequestWith(ctx, c.link)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: creating topics: %w", err)
 	}
@@ -158,7 +164,7 @@ func (c *Client) tryCreate(ctx context.Context, specs []TopicSpec, anyTime bool)
 // awaitTopics waits until metadata shows topics that were just created.
 func (c *Client) awaitTopics(ctx context.Context, names []string) (map[string]Topic, error) {
 	var topics map[string]Topic
-	err := retry(ctx, func() (err error) {
+	err := retry(ctx, c.link, func() (err error) {
 		if topics, err = c.Topics(ctx, names...); err != nil {
 			return err
 		}
@@ -180,17 +186,25 @@ func (c *Client) compare(ctx context.Context, want TopicSpec, got Topic) error {
 	if !want.Compacted {
 		return nil
 	}
-	configs, err := c.adm.DescribeTopicConfigs(ctx, want.Name)
+	req := kmsg.NewPtrDescribeConfigsRequest()
+	rr := kmsg.NewDescribeConfigsRequestResource()
+	rr.ResourceType, rr.ResourceName = kmsg.ConfigResourceTypeTopic, want.Name
+	req.Resources = append(req.Resources, rr)
+	resp, err := req.RequestWith(ctx, c.link)
 	if err != nil {
 		return fmt.Errorf("kafka: asking for the settings of topic %q: %w", want.Name, err)
 	}
-	for _, rc := range configs {
-		if rc.Err != nil {
-			return fmt.Errorf("kafka: asking for the settings of topic %q: %w", want.Name, rc.Err)
+	for _, rc := range resp.Resources {
+		if err := codeError("asking for the settings of topic "+strconv.Quote(want.Name), rc.ErrorCode, rc.ErrorMessage); err != nil {
+			return err
 		}
 		for _, v := range rc.Configs {
-			if v.Key == "cleanup.policy" && v.MaybeValue() != "compact" {
-				return &DifferentTopicError{Topic: want.Name, What: v.Key, Want: "compact", Got: v.MaybeValue()}
+			if v.Name == "cleanup.policy" && (v.Value == nil || *v.Value != "compact") {
+				got := "unknown"
+				if v.Value != nil {
+					got = *v.Value
+				}
+				return &DifferentTopicError{Topic: want.Name, What: v.Name, Want: "compact", Got: got}
 			}
 		}
 	}

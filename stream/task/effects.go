@@ -5,11 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
-	"github.com/strandline-io/strandline/stream/state"
 	"github.com/strandline-io/strandline/stream/task/core"
+	"github.com/strandline-io/strandline/stream/task/protocol"
 )
 
 // carryOut does what core decided. What may wait runs in the life and answers through the mailbox.
@@ -67,7 +66,7 @@ func (w *worker) failed(l *life, epoch int64, err error) {
 		w.box.post(fatal{fmt.Errorf("%w: %w", ErrFenced, err)})
 		return
 	}
-	if final(err) {
+	if protocol.Final(err) {
 		w.box.post(fatal{err})
 		return
 	}
@@ -82,37 +81,6 @@ func (w *worker) explained(err error) error {
 	return fmt.Errorf("task: slot %q of job %q has been taken: %w (another process runs as replica %d too: give each process its own "+
 		"number, task.Config.Replica; or this one was away so long that its successor went on)",
 		w.slot, w.plan.Job, err, w.cfg.Replica)
-}
-
-// final reports whether an error stays however often the work is repeated.
-func final(err error) bool {
-	if errors.Is(err, kafka.ErrFenced) || kafka.Refused(err) {
-		return true
-	}
-	if _, ok := errors.AsType[*kafka.TransactionTimeoutError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[*state.FullError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[*MissingTopicError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[*ChangedTopicError](err); ok {
-		return true
-	}
-	// Sinks say it themselves: of a record that can never be written, of a store that will not change its mind.
-	if bad, ok := errors.AsType[interface {
-		error
-		BadRecord() bool
-	}](err); ok && bad.BadRecord() {
-		return true
-	}
-	stays, ok := errors.AsType[interface {
-		error
-		Permanent() bool
-	}](err)
-	return ok && stays.Permanent()
 }
 
 // partitionOf is the partition behind an input of a task.
@@ -200,7 +168,7 @@ func partitionEnds(ends map[kafka.TopicPartition]int64) []core.PartitionEnd {
 func (w *worker) commit(e core.Commit) {
 	l := w.life
 	w.offsets = e.Offsets
-	if err := w.checkRoom(e.Changelog); err != nil {
+	if err := w.stores.CheckRoom(e.Changelog); err != nil {
 		w.fail(err)
 		return
 	}
@@ -211,80 +179,20 @@ func (w *worker) commit(e core.Commit) {
 	l.run(func(ctx context.Context) {
 		ctx, cancel := withDeadline(ctx, w.cfg.TransactionTimeout, "the commit of a transaction")
 		defer cancel()
-		if err := w.putOffsets(ctx, l, e); err != nil {
-			if l.ctx.Err() == nil && l.producer.Fenced(err) {
-				w.box.post(fatal{fmt.Errorf("%w: %w", ErrFenced, err)})
-				return
-			}
-			if l.ctx.Err() == nil && final(err) {
-				w.box.post(fatal{err})
-				return
-			}
-			w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Aborted, Err: err})
+		ended, err := protocol.Commit(ctx, l.producer, w.tokens, e)
+		if err != nil && l.ctx.Err() == nil {
+			w.box.post(fatal{err})
 			return
 		}
-		failpoint.Hit("commit.offsets")
-		outcome, err := l.producer.Commit(ctx)
-		switch outcome {
-		case kafka.CommittedOutcome:
-			failpoint.Hit("commit.ended")
-			w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Committed})
-		case kafka.AbortedOutcome:
-			w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Aborted, Err: err})
-		case kafka.FencedOutcome:
-			w.box.post(fatal{fmt.Errorf("%w: %w", ErrFenced, err)})
-		default:
-			w.answer(l, core.TxnEnded{Epoch: e.Epoch, Outcome: core.Unknown, Err: err})
-		}
+		w.answer(l, ended)
 	})
-}
-
-// errNotOwned says that a task was lost between its work and the commit.
-var errNotOwned = errors.New("task: the group took a task of the transaction away")
-
-// putOffsets waits for the acknowledgements and puts the offsets into the transaction. The tokens are looked at last:
-// whoever holds them all also holds the generation, because a rebalance waits for OnRevoked.
-func (w *worker) putOffsets(ctx context.Context, l *life, e core.Commit) error {
-	if err := l.producer.Flush(ctx); err != nil {
-		return err
-	}
-	m, ok := w.tokens.hold(e.Owned)
-	if !ok {
-		return errNotOwned
-	}
-	offsets := make(map[kafka.TopicPartition]int64, len(e.Offsets))
-	for _, o := range e.Offsets {
-		offsets[kafka.TopicPartition{Topic: o.Topic, Partition: int32(o.Partition)}] = o.Offset
-	}
-	failpoint.Hit("commit.flushed")
-	return l.producer.CommitOffsets(ctx, m, offsets)
-}
-
-// checkRoom makes sure, before the transaction is decided, that its writes will fit the stores.
-func (w *worker) checkRoom(changelog []core.OutRecord) error {
-	type part struct {
-		topic     string
-		partition int
-	}
-	add := make(map[part]int64)
-	for _, r := range changelog {
-		if r.Value != nil {
-			add[part{r.Topic, r.Partition}] += int64(len(r.Key) + len(r.Value))
-		}
-	}
-	for p, n := range add {
-		if err := w.stores.checkRoom(p.topic, p.partition, n); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // applyStores brings the stores up to the transaction that was committed.
 func (w *worker) applyStores(e core.ApplyStores) {
 	ends := w.life.ends(e.Epoch)
 	for _, s := range e.Stores {
-		if err := w.stores.apply(s, ends); err != nil {
+		if err := w.stores.Apply(s, ends, w.cfg.Now().UnixMilli()); err != nil {
 			w.fail(fmt.Errorf("task: store %s of task %s: %w", s.Store, s.Task.Name(), err))
 			return
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/task/core"
+	"github.com/strandline-io/strandline/stream/task/protocol"
 )
 
 const (
@@ -120,7 +121,7 @@ func (s *splitReader) read() error {
 		return fmt.Errorf("task: reading file %s: %w", want.Name, err)
 	}
 	if got != want {
-		return &ChangedFileError{Name: want.Name, Want: splits([]stream.Split{want}), Got: splits([]stream.Split{got})}
+		return &ChangedFileError{Name: want.Name, Want: protocol.DescribeSplits([]stream.Split{want}), Got: protocol.DescribeSplits([]stream.Split{got})}
 	}
 	file, err := s.file.FS.Open(want.Name)
 	if err != nil {

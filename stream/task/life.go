@@ -8,6 +8,7 @@ import (
 	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/task/core"
+	"github.com/strandline-io/strandline/stream/task/protocol"
 )
 
 // life is the time from one InitProducerId to the next. Everything that may wait runs under its context and is counted,
@@ -154,7 +155,7 @@ func (w *worker) drop(e core.DropEverything) {
 func (w *worker) takeSlot(ctx context.Context) (*kafka.Producer, error) {
 	for pause := slotPause; ; pause = min(2*pause, maxSlotPause) {
 		p, err := w.tryTakeSlot(ctx)
-		if err == nil || final(err) || ctx.Err() != nil {
+		if err == nil || protocol.Final(err) || ctx.Err() != nil {
 			return p, err
 		}
 		w.log.Warn("cannot take the transactional id yet", "err", err)
@@ -178,8 +179,7 @@ const (
 func (w *worker) tryTakeSlot(ctx context.Context) (*kafka.Producer, error) {
 	ctx, cancel := withDeadline(ctx, slotDeadline, "taking transactional id "+w.slot)
 	defer cancel()
-	if err := w.member.Check(ctx); err != nil {
-		return nil, err
-	}
-	return w.run.client.OpenProducer(ctx, kafka.ProducerConfig{ID: w.slot, TransactionTimeout: w.cfg.TransactionTimeout})
+	return protocol.TakeSlot(ctx, w.member.Check, func(ctx context.Context) (*kafka.Producer, error) {
+		return w.run.client.OpenProducer(ctx, kafka.ProducerConfig{ID: w.slot, TransactionTimeout: w.cfg.TransactionTimeout})
+	})
 }

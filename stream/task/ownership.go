@@ -4,64 +4,13 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/task/core"
+	"github.com/strandline-io/strandline/stream/task/protocol"
 )
-
-// ownership holds the tokens under which tasks are owned, and the membership that goes with them. It is read by commits
-// and ended by the group's callbacks, so it has a lock.
-type ownership struct {
-	mu         sync.Mutex
-	last       int64
-	tokens     map[core.Task]int64
-	membership kafka.Membership
-}
-
-func newOwnership() *ownership { return &ownership{tokens: make(map[core.Task]int64)} }
-
-// give makes tokens that were never used before.
-func (o *ownership) give(m kafka.Membership, tasks []core.Task) []core.Ownership {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.membership = m
-	out := make([]core.Ownership, len(tasks))
-	for i, t := range tasks {
-		o.last++
-		o.tokens[t] = o.last
-		out[i] = core.Ownership{Task: t, Token: o.last}
-	}
-	return out
-}
-
-func (o *ownership) end(tasks []core.Task) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, t := range tasks {
-		delete(o.tokens, t)
-	}
-}
-
-func (o *ownership) endAll() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	clear(o.tokens)
-}
-
-// hold returns the membership if every one of owned still holds its token.
-func (o *ownership) hold(owned []core.Ownership) (kafka.Membership, bool) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	for _, own := range owned {
-		if o.tokens[own.Task] != own.Token {
-			return kafka.Membership{}, false
-		}
-	}
-	return o.membership, true
-}
 
 // assigned, revoke and lost come from the group's callbacks, which wait for done.
 type assigned struct {
@@ -78,16 +27,8 @@ type revoke struct {
 type lost struct{ done chan struct{} }
 
 func (w *worker) join() (*kafka.Member, error) {
-	var stages []kafka.StageInputs
-	for _, st := range w.plan.Stages {
-		in := kafka.StageInputs{Stage: st.Name, Tasks: int32(st.Tasks)}
-		for _, i := range st.Inputs {
-			in.Topics = append(in.Topics, i.Topic)
-		}
-		stages = append(stages, in)
-	}
 	return w.run.client.Join(kafka.MemberConfig{
-		Group: w.plan.Job, InstanceID: w.slot, Stages: stages,
+		Group: w.plan.Job, InstanceID: w.slot, Stages: protocol.StageInputs(w.plan),
 		SessionTimeout: w.cfg.SessionTimeout, RebalanceTimeout: w.cfg.RebalanceTimeout,
 		OnAssigned: func(m kafka.Membership, owned []kafka.TopicPartition) {
 			done := make(chan struct{})
@@ -97,7 +38,7 @@ func (w *worker) join() (*kafka.Member, error) {
 		},
 		OnRevoked: func([]kafka.TopicPartition) { w.revoked() },
 		OnLost: func([]kafka.TopicPartition) {
-			w.tokens.endAll() // at once: no commit may begin any more
+			w.tokens.EndAll() // at once: no commit may begin any more
 			m := &lost{make(chan struct{})}
 			w.box.post(m)
 			if !w.await(m.done, time.After(revokeGrace)) {
@@ -137,7 +78,7 @@ func (w *worker) revoked() {
 		return
 	}
 	w.log.Warn("a revoke ran out of time, aborting", "deadline", w.cfg.RevokeDeadline)
-	w.tokens.endAll()
+	w.tokens.EndAll()
 	w.interrupt()
 	w.box.post(revokeExpired{m})
 	w.await(m.done, time.After(revokeGrace))
@@ -150,22 +91,9 @@ func (w *worker) onAssigned(m assigned) {
 	if len(w.held) > 0 {
 		w.lose() // a revoke whose deadline passed while the loop was busy
 	}
-	have := make(map[core.Task]int)
-	for _, tp := range m.owned {
-		if in, ok := w.inputs[tp]; ok {
-			have[in.task]++
-		}
-	}
-	var tasks []core.Task
-	for _, st := range w.plan.Stages {
-		for n := range st.Tasks {
-			if t := (core.Task{Stage: st.Name, Number: n}); have[t] == len(st.Inputs) {
-				tasks = append(tasks, t)
-			}
-		}
-	}
+	tasks := protocol.TasksOf(w.plan, m.owned)
 	w.log.Info("tasks assigned", "tasks", len(tasks), "generation", m.membership.Generation)
-	given := w.tokens.give(m.membership, tasks)
+	given := w.tokens.Give(m.membership, tasks)
 	for _, t := range tasks {
 		w.held[t] = true
 	}
@@ -212,7 +140,7 @@ func (w *worker) lose() {
 
 // released lets a waiting rebalance go on when it has all of its tasks.
 func (w *worker) released(tasks []core.Task) {
-	w.tokens.end(tasks)
+	w.tokens.End(tasks)
 	for _, t := range tasks {
 		delete(w.held, t)
 		w.forget(t)
@@ -245,7 +173,7 @@ func (w *worker) forget(t core.Task) {
 			s.close()
 		}()
 	}
-	w.stores.forget(t)
+	w.stores.Forget(t)
 }
 
 // sortedTasks lists tasks by stage, then number.

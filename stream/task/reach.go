@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
+	"github.com/strandline-io/strandline/stream/task/protocol"
 )
 
 const (
@@ -18,15 +21,6 @@ const (
 	// silence is how long a broker that neither answers nor refuses is waited for before the log says so.
 	silence = time.Second
 )
-
-// sinkCheckError keeps apart what a sink's store did not answer from what a broker did not.
-type sinkCheckError struct {
-	sink string
-	err  error
-}
-
-func (e *sinkCheckError) Error() string { return fmt.Sprintf("sink %q: %v", e.sink, e.err) }
-func (e *sinkCheckError) Unwrap() error { return e.err }
 
 // reach repeats f while no broker answers it, for cfg.StartDeadline at most: processes and brokers that are started
 // together come up in any order. f calls answered when a broker has. The log says once that it waits, and for whom.
@@ -53,7 +47,7 @@ func reach(ctx context.Context, cfg Config, what string, f func(ctx context.Cont
 		if err == nil {
 			return nil
 		}
-		_, sink := errors.AsType[*sinkCheckError](err)
+		_, sink := errors.AsType[*protocol.SinkCheckError](err)
 		switch {
 		case ctx.Err() != nil && found:
 			return &StartDeadlineError{What: what, Deadline: cfg.StartDeadline, Err: err}
@@ -79,4 +73,20 @@ func unreached(cfg Config, err error) error {
 		err = e.Err
 	}
 	return &kafka.UnreachableError{Brokers: cfg.Kafka.Brokers, Within: cfg.StartDeadline, Err: err}
+}
+
+// withDeadline bounds a call.
+func withDeadline(ctx context.Context, d time.Duration, what string) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, fmt.Errorf("%s took longer than %v", what, d))
+}
+
+// newStarter returns the start of a job over a client.
+func newStarter(c *kafka.Client, plan *stream.Plan, cfg Config) *protocol.Starter {
+	return &protocol.Starter{
+		Client: c, Plan: plan, TransactionTimeout: cfg.TransactionTimeout, Logger: cfg.Logger, Now: cfg.Now,
+		OpenProducer: func(ctx context.Context, pc kafka.ProducerConfig) (protocol.Producer, error) {
+			return c.OpenProducer(ctx, pc)
+		},
+		Pause: func(ctx context.Context, d time.Duration) bool { return sleep(ctx, d+rand.N(d)) },
+	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
+	"github.com/strandline-io/strandline/stream/task/protocol"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
@@ -126,7 +127,7 @@ func TestRefusalsAreNotWaitedFor(t *testing.T) {
 		}
 	}
 	f(&MissingTopicError{Job: "j", Topic: "t"})
-	f(&sinkCheckError{"blobs", &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}})
+	f(&protocol.SinkCheckError{Sink: "blobs", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}})
 	f(&net.OpError{Op: "dial", Err: &net.AddrError{Err: "missing port in address", Addr: "broker"}})
 	f(&stream.RecordError{})
 }

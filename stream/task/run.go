@@ -79,15 +79,15 @@ func (r *runner) find(ctx context.Context, plan *stream.Plan, answered func()) e
 		return err
 	}
 	answered()
-	s := &starter{c: c, plan: plan, cfg: r.cfg}
+	s := newStarter(c, plan, r.cfg)
 	if err = c.CheckTransactionTimeout(ctx, r.cfg.TransactionTimeout); err == nil {
-		r.plan, r.record, err = s.start(ctx)
+		r.plan, r.record, err = s.Start(ctx)
 	}
 	if err != nil {
 		c.Close()
 		return err
 	}
-	r.client, r.ended = c, s.ended
+	r.client, r.ended = c, s.Ended
 	return nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/task/core"
+	"github.com/strandline-io/strandline/stream/task/protocol"
 )
 
 const (
@@ -89,7 +90,7 @@ func (sw *sinkWriter) restore(ctx context.Context, w *worker, sink stream.Sink, 
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if final(err) || try == restoreTries {
+		if protocol.Final(err) || try == restoreTries {
 			w.box.post(fatal{fmt.Errorf("sink %q of task %s: %w", sw.id.Sink, sw.id.Task.Name(), err)})
 			<-ctx.Done()
 			return
@@ -106,7 +107,7 @@ func (sw *sinkWriter) tryRestore(ctx context.Context, w *worker, sink stream.Sin
 	ctx, cancel := withDeadline(ctx, sinkRestoreDeadline, "restoring sink "+sw.id.Sink)
 	defer cancel()
 	writer, err := sink.Open(ctx, stream.SinkTask{
-		JobIdentity: stream.JobIdentity{Job: w.plan.Job, Run: runName(w.run.record)},
+		JobIdentity: stream.JobIdentity{Job: w.plan.Job, Run: protocol.RunName(w.run.record)},
 		Sink:        sw.id.Sink, Task: sw.id.Task.Name(), TaskNumber: sw.id.Task.Number,
 	})
 	if err != nil {
@@ -360,7 +361,7 @@ func (sw *sinkWriter) commit(ctx context.Context, token []byte) error {
 		if err = sw.writer.Commit(ctx, token); err == nil || ctx.Err() != nil {
 			return nil // a life that ends restores the token again
 		}
-		if final(err) {
+		if protocol.Final(err) {
 			break
 		}
 	}

@@ -64,8 +64,8 @@ func TestManyFirstStartsWriteOneRecord(t *testing.T) {
 				return
 			}
 			defer c.Close()
-			s := &starter{c: c, plan: plan, cfg: Config{Kafka: cfg}.withDefaults(plan)}
-			if _, got[i], err = s.start(t.Context()); err != nil {
+			s := newStarter(c, plan, Config{Kafka: cfg}.withDefaults(plan))
+			if _, got[i], err = s.Start(t.Context()); err != nil {
 				t.Error(err)
 			}
 		}()

@@ -12,7 +12,9 @@ import (
 	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
+	"github.com/strandline-io/strandline/stream/state"
 	"github.com/strandline-io/strandline/stream/task/core"
+	"github.com/strandline-io/strandline/stream/task/protocol"
 )
 
 // worker is one loop. Its goroutine owns every field but box, tokens and what says otherwise.
@@ -29,8 +31,8 @@ type worker struct {
 	fetcher *kafka.Fetcher
 	files   *fileReaders
 	sinks   *sinkWriters
-	stores  *storeSet
-	tokens  *ownership
+	stores  *protocol.Stores
+	tokens  *protocol.Tokens
 
 	base       context.Context // ends with the worker
 	life       *life
@@ -74,7 +76,7 @@ func newWorker(r *runner, n int) (*worker, error) {
 	w := &worker{
 		run: r, cfg: r.cfg, plan: r.plan, slot: slot,
 		log:  r.cfg.Logger.With("job", r.plan.Job, "txn_id", slot),
-		core: c, box: newMailbox(), tokens: newOwnership(),
+		core: c, box: newMailbox(), tokens: protocol.NewTokens(),
 		inputs: make(map[kafka.TopicPartition]inputOf), fetchOf: make(map[kafka.TopicPartition]uint64),
 		held: make(map[core.Task]bool), closed: make(chan struct{}), joined: make(chan struct{}), started: time.Now(),
 	}
@@ -88,7 +90,7 @@ func newWorker(r *runner, n int) (*worker, error) {
 	}
 	w.trimmer = trimmer{every: max(0, r.cfg.TrimInterval), upTo: make(map[kafka.TopicPartition]int64)}
 	w.sinks = newSinkWriters(w)
-	w.stores = newStoreSet(r)
+	w.stores = protocol.NewStores(r.plan, r.topicIDs, func(name string) (state.Store, error) { return r.cfg.NewStore(name, r.cfg.MaxStoreBytes) })
 	w.files = newFileReaders(w.box.wake)
 	return w, nil
 }
@@ -176,7 +178,7 @@ func (w *worker) begin(ctx context.Context) error {
 
 // shutDown ends everything of the worker, in the order in which it depends on each other.
 func (w *worker) shutDown(cancel context.CancelFunc) {
-	w.tokens.endAll()
+	w.tokens.EndAll()
 	close(w.closed)
 	cancel()
 	w.life.end()

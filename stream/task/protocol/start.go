@@ -1,11 +1,11 @@
-package task
+package protocol
 
 import (
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,18 +25,23 @@ const (
 	maxStartPause = time.Second
 )
 
-// starter brings a job to the point where its workers can run: topics exist and are the right ones, and the job record
+// Starter brings a job to the point where its workers can run: topics exist and are the right ones, and the job record
 // says which run this is.
-type starter struct {
-	c    *kafka.Client
-	plan *stream.Plan
-	cfg  Config
-	// ended says that the job had ended before this start.
-	ended bool
+type Starter struct {
+	Client             *kafka.Client
+	OpenProducer       func(context.Context, kafka.ProducerConfig) (Producer, error)
+	Plan               *stream.Plan
+	TransactionTimeout time.Duration
+	Logger             *slog.Logger
+	Now                func() time.Time
+	// Pause waits about so long between two tries, and reports whether to go on.
+	Pause func(context.Context, time.Duration) bool
+	// Ended says, after Start, that the job had ended before.
+	Ended bool
 }
 
-// start returns the bound plan and the job record, its own or the one that an earlier or faster starter wrote.
-func (s *starter) start(ctx context.Context) (*stream.Plan, *core.JobRecord, error) {
+// Start returns the bound plan and the job record, its own or the one that an earlier or faster starter wrote.
+func (s *Starter) Start(ctx context.Context) (*stream.Plan, *core.JobRecord, error) {
 	if err := s.bind(ctx); err != nil {
 		return nil, nil, err
 	}
@@ -64,15 +69,15 @@ func (s *starter) start(ctx context.Context) (*stream.Plan, *core.JobRecord, err
 	if err != nil {
 		return nil, nil, err
 	}
-	if name, bounded, changed := core.BoundednessChanged(s.plan, record, checkpoints); changed {
+	if name, bounded, changed := core.BoundednessChanged(s.Plan, record, checkpoints); changed {
 		word := map[bool]string{true: "bounded", false: "unbounded"}
-		return nil, nil, &DifferentPlanError{Job: s.plan.Job, What: fmt.Sprintf("input %q", name), Began: word[bounded], Now: "it " + word[!bounded]}
+		return nil, nil, &DifferentPlanError{Job: s.Plan.Job, What: fmt.Sprintf("input %q", name), Began: word[bounded], Now: "it " + word[!bounded]}
 	}
-	if s.ended = core.AllFinished(s.plan, record.Run, checkpoints); s.ended {
-		s.cfg.Logger.Info("the job has ended before, everything is done: run it over other input under another name",
-			"job", s.plan.Job, "run", record.Run, "tasks", s.plan.TaskCount())
+	if s.Ended = core.AllFinished(s.Plan, record.Run, checkpoints); s.Ended {
+		s.Logger.Info("the job has ended before, everything is done: run it over other input under another name",
+			"job", s.Plan.Job, "run", record.Run, "tasks", s.Plan.TaskCount())
 	}
-	return s.plan, record, s.checkSinks(ctx, record, checkpoints)
+	return s.Plan, record, s.checkSinks(ctx, record, checkpoints)
 }
 
 // checkpointsBack bounds how far from the end of a partition of the checkpoint topic a start looks. A task whose newest
@@ -80,18 +85,18 @@ func (s *starter) start(ctx context.Context) (*stream.Plan, *core.JobRecord, err
 const checkpointsBack = 10_000
 
 // checkpoints returns the newest committed checkpoints of tasks.
-func (s *starter) checkpoints(ctx context.Context, topics map[string]kafka.Topic) (map[string]*core.Checkpoint, error) {
+func (s *Starter) checkpoints(ctx context.Context, topics map[string]kafka.Topic) (map[string]*core.Checkpoint, error) {
 	var tps []kafka.TopicPartition
-	for p := range topics[s.plan.CheckpointTopic].Partitions {
-		tps = append(tps, kafka.TopicPartition{Topic: s.plan.CheckpointTopic, Partition: p})
+	for p := range topics[s.Plan.CheckpointTopic].Partitions {
+		tps = append(tps, kafka.TopicPartition{Topic: s.Plan.CheckpointTopic, Partition: p})
 	}
-	ends, err := s.c.EndOffsets(ctx, tps, kafka.Committed)
+	ends, err := s.Client.EndOffsets(ctx, tps, kafka.Committed)
 	if err != nil {
 		return nil, err
 	}
 	out := make(map[string]*core.Checkpoint)
 	for _, tp := range tps {
-		_, err := s.c.ReadTo(ctx, tp, max(0, ends[tp]-checkpointsBack), ends[tp], func(r kafka.Record) error {
+		_, err := s.Client.ReadTo(ctx, tp, max(0, ends[tp]-checkpointsBack), ends[tp], func(r kafka.Record) error {
 			if string(r.Key) == core.JobRecordKey {
 				return nil
 			}
@@ -110,9 +115,9 @@ func (s *starter) checkpoints(ctx context.Context, topics map[string]kafka.Topic
 }
 
 // checkSinks lets each sink say whether it can be used, and, if it has rows of this run, whether it knows the run.
-func (s *starter) checkSinks(ctx context.Context, record *core.JobRecord, checkpoints map[string]*core.Checkpoint) error {
-	identity := stream.JobIdentity{Job: s.plan.Job, Run: runName(record)}
-	for _, st := range s.plan.Stages {
+func (s *Starter) checkSinks(ctx context.Context, record *core.JobRecord, checkpoints map[string]*core.Checkpoint) error {
+	identity := stream.JobIdentity{Job: s.Plan.Job, Run: RunName(record)}
+	for _, st := range s.Plan.Stages {
 		for _, sink := range st.Sinks {
 			rows := int64(0)
 			for n := range st.Tasks {
@@ -123,7 +128,7 @@ func (s *starter) checkSinks(ctx context.Context, record *core.JobRecord, checkp
 				check = func(ctx context.Context, job stream.JobIdentity) error { return again.CheckRun(ctx, job, rows) }
 			}
 			if err := check(ctx, identity); err != nil {
-				return &sinkCheckError{sink.Name(), err}
+				return &SinkCheckError{sink.Name(), err}
 			}
 		}
 	}
@@ -142,15 +147,16 @@ func rowsOf(c *core.Checkpoint, sink string, run int64) int64 {
 	return 0
 }
 
-func runName(r *core.JobRecord) string { return strconv.FormatInt(r.Run, 10) }
+// RunName is the run's name for sinks.
+func RunName(r *core.JobRecord) string { return strconv.FormatInt(r.Run, 10) }
 
 // bind asks the cluster for the partition counts that the plan leaves to it.
-func (s *starter) bind(ctx context.Context) error {
-	unbound := s.plan.Unbound()
+func (s *Starter) bind(ctx context.Context) error {
+	unbound := s.Plan.Unbound()
 	if len(unbound) == 0 {
 		return nil
 	}
-	topics, err := s.c.Topics(ctx, unbound...)
+	topics, err := s.Client.Topics(ctx, unbound...)
 	if err != nil {
 		return err
 	}
@@ -160,31 +166,31 @@ func (s *starter) bind(ctx context.Context) error {
 			counts[name] = int(t.Partitions)
 		}
 	}
-	s.plan, err = s.plan.Bind(counts)
+	s.Plan, err = s.Plan.Bind(counts)
 	return err
 }
 
-func (s *starter) topics(ctx context.Context) (map[string]kafka.Topic, error) {
-	names := make([]string, len(s.plan.Topics))
-	for i, t := range s.plan.Topics {
+func (s *Starter) topics(ctx context.Context) (map[string]kafka.Topic, error) {
+	names := make([]string, len(s.Plan.Topics))
+	for i, t := range s.Plan.Topics {
 		names[i] = t.Name
 	}
-	return s.c.Topics(ctx, names...)
+	return s.Client.Topics(ctx, names...)
 }
 
 // read returns the job record, nil if there is none.
-func (s *starter) read(ctx context.Context, topics map[string]kafka.Topic, upTo kafka.Isolation) (*core.JobRecord, error) {
-	if _, ok := topics[s.plan.CheckpointTopic]; !ok {
+func (s *Starter) read(ctx context.Context, topics map[string]kafka.Topic, upTo kafka.Isolation) (*core.JobRecord, error) {
+	if _, ok := topics[s.Plan.CheckpointTopic]; !ok {
 		return nil, nil
 	}
 	var record *core.JobRecord
-	_, err := s.c.ReadAll(ctx, kafka.TopicPartition{Topic: s.plan.CheckpointTopic}, upTo, func(r kafka.Record) error {
+	_, err := s.Client.ReadAll(ctx, kafka.TopicPartition{Topic: s.Plan.CheckpointTopic}, upTo, func(r kafka.Record) error {
 		if string(r.Key) != core.JobRecordKey {
 			return nil
 		}
 		var err error
 		if record, err = core.DecodeJobRecord(r.Value); err != nil {
-			return fmt.Errorf("topic %q, offset %d: %w", s.plan.CheckpointTopic, r.Offset, err)
+			return fmt.Errorf("topic %q, offset %d: %w", s.Plan.CheckpointTopic, r.Offset, err)
 		}
 		return nil
 	})
@@ -192,7 +198,7 @@ func (s *starter) read(ctx context.Context, topics map[string]kafka.Topic, upTo 
 }
 
 // first is the first start: it creates the topics and writes the record, in one transaction with the splits.
-func (s *starter) first(ctx context.Context, topics map[string]kafka.Topic) (*core.JobRecord, error) {
+func (s *Starter) first(ctx context.Context, topics map[string]kafka.Topic) (*core.JobRecord, error) {
 	if err := s.refuseOrphans(ctx, topics); err != nil {
 		return nil, err
 	}
@@ -208,15 +214,15 @@ func (s *starter) first(ctx context.Context, topics map[string]kafka.Topic) (*co
 			return record, err
 		}
 		last = err
-		s.cfg.Logger.Info("another starter was faster or the start transaction failed, looking again", "job", s.plan.Job, "err", err)
-		if !sleep(ctx, pause+rand.N(pause)) {
+		s.Logger.Info("another starter was faster or the start transaction failed, looking again", "job", s.Plan.Job, "err", err)
+		if !s.Pause(ctx, pause) {
 			return nil, context.Cause(ctx)
 		}
 		if record, err := s.read(ctx, topics, kafka.Committed); record != nil || err != nil {
 			return record, err
 		}
 	}
-	return nil, fmt.Errorf("job %q could not write its record in %d tries: %w", s.plan.Job, startTries, last)
+	return nil, fmt.Errorf("job %q could not write its record in %d tries: %w", s.Plan.Job, startTries, last)
 }
 
 // errStartAgain marks a start transaction that did not commit for a reason that may pass.
@@ -225,9 +231,9 @@ var errStartAgain = errors.New("the start transaction did not commit")
 func retryableStart(err error) bool { return errors.Is(err, errStartAgain) }
 
 // refuseOrphans stops a start without a job record over committed offsets.
-func (s *starter) refuseOrphans(ctx context.Context, topics map[string]kafka.Topic) error {
+func (s *Starter) refuseOrphans(ctx context.Context, topics map[string]kafka.Topic) error {
 	var tps []kafka.TopicPartition
-	for _, st := range s.plan.Stages {
+	for _, st := range s.Plan.Stages {
 		for _, in := range st.Inputs {
 			if t, ok := topics[in.Topic]; ok {
 				for p := range t.Partitions {
@@ -236,26 +242,26 @@ func (s *starter) refuseOrphans(ctx context.Context, topics map[string]kafka.Top
 			}
 		}
 	}
-	offsets, err := s.c.CommittedOffsets(ctx, s.plan.Job, tps)
+	offsets, err := s.Client.CommittedOffsets(ctx, s.Plan.Job, tps)
 	if err != nil {
 		return err
 	}
 	for _, tp := range tps {
 		if _, ok := offsets[tp]; ok {
-			return &OrphanOffsetsError{Job: s.plan.Job, Topic: tp.Topic, CheckpointTopic: s.plan.CheckpointTopic}
+			return &OrphanOffsetsError{Job: s.Plan.Job, Topic: tp.Topic, CheckpointTopic: s.Plan.CheckpointTopic}
 		}
 	}
 	return nil
 }
 
 // create makes the topics that the job owns and checks the others.
-func (s *starter) create(ctx context.Context, existing map[string]kafka.Topic) (map[string]kafka.Topic, error) {
+func (s *Starter) create(ctx context.Context, existing map[string]kafka.Topic) (map[string]kafka.Topic, error) {
 	var specs []kafka.TopicSpec
-	for _, t := range s.plan.Topics {
+	for _, t := range s.Plan.Topics {
 		_, exists := existing[t.Name]
 		switch {
 		case t.Kind == stream.KindSource && !exists:
-			return nil, &MissingTopicError{Job: s.plan.Job, Topic: t.Name}
+			return nil, &MissingTopicError{Job: s.Plan.Job, Topic: t.Name}
 		case t.Kind == stream.KindSource || t.Kind == stream.KindDeadLetter && exists:
 			continue
 		}
@@ -263,7 +269,7 @@ func (s *starter) create(ctx context.Context, existing map[string]kafka.Topic) (
 			Name: t.Name, Partitions: int32(t.Partitions), Compacted: t.Compacted, KeepForever: true,
 		})
 	}
-	if _, err := s.c.CreateTopics(ctx, specs); err != nil {
+	if _, err := s.Client.CreateTopics(ctx, specs); err != nil {
 		return nil, err
 	}
 	return s.topics(ctx)
@@ -271,8 +277,8 @@ func (s *starter) create(ctx context.Context, existing map[string]kafka.Topic) (
 
 // write writes the job record unless it is there: the transactional id "<job>-start" lets only one of several starters
 // that came at the same time commit, and the others read what it wrote.
-func (s *starter) write(ctx context.Context, topics map[string]kafka.Topic) (*core.JobRecord, error) {
-	p, err := s.c.OpenProducer(ctx, kafka.ProducerConfig{ID: s.plan.Job + "-start", TransactionTimeout: s.cfg.TransactionTimeout})
+func (s *Starter) write(ctx context.Context, topics map[string]kafka.Topic) (*core.JobRecord, error) {
+	p, err := s.OpenProducer(ctx, kafka.ProducerConfig{ID: s.Plan.Job + "-start", TransactionTimeout: s.TransactionTimeout})
 	if errors.Is(err, kafka.ErrFenced) {
 		return nil, fmt.Errorf("%w: %w", errStartAgain, err)
 	}
@@ -301,23 +307,23 @@ func (s *starter) write(ctx context.Context, topics map[string]kafka.Topic) (*co
 		return nil, fmt.Errorf("%w (%v): %w", errStartAgain, outcome, err)
 	}
 	failpoint.Hit("start.committed")
-	s.cfg.Logger.Info("job begins", "job", s.plan.Job, "run", record.Run)
+	s.Logger.Info("job begins", "job", s.Plan.Job, "run", record.Run)
 	return record, nil
 }
 
 // record says what this run is: its id, its topics, the ends of what it reads as bounded, its splits.
-func (s *starter) record(ctx context.Context, topics map[string]kafka.Topic) (*core.JobRecord, error) {
+func (s *Starter) record(ctx context.Context, topics map[string]kafka.Topic) (*core.JobRecord, error) {
 	var known []core.TopicRecord
 	for _, t := range kafka.SortedTopics(topics) {
 		known = append(known, core.TopicRecord{Name: t.Name, ID: topicID(t), Partitions: int(t.Partitions)})
 	}
 	var fixed []kafka.TopicPartition
-	for _, t := range core.NeedsEnds(s.plan) {
+	for _, t := range core.NeedsEnds(s.Plan) {
 		for p := range t.Partitions {
 			fixed = append(fixed, kafka.TopicPartition{Topic: t.Name, Partition: int32(p)})
 		}
 	}
-	offsets, err := s.c.EndOffsets(ctx, fixed, kafka.Committed)
+	offsets, err := s.Client.EndOffsets(ctx, fixed, kafka.Committed)
 	if err != nil {
 		return nil, err
 	}
@@ -325,7 +331,7 @@ func (s *starter) record(ctx context.Context, topics map[string]kafka.Topic) (*c
 	for _, tp := range fixed {
 		ends = append(ends, core.PartitionEnd{Topic: tp.Topic, Partition: int(tp.Partition), EndOffset: offsets[tp]})
 	}
-	return core.NewJobRecord(s.plan, s.cfg.Now().UnixMilli(), known, ends), nil
+	return core.NewJobRecord(s.Plan, s.Now().UnixMilli(), known, ends), nil
 }
 
 func topicID(t kafka.Topic) string {
@@ -345,10 +351,10 @@ func splitsOf(in stream.Input) []stream.Split {
 
 // startRecords are the records of the start transaction: one per split, so that a split is a partition which the group
 // assigns and fences like any other, and the job record.
-func (s *starter) startRecords(r *core.JobRecord) []kafka.Record {
-	now := s.cfg.Now().UnixMilli()
+func (s *Starter) startRecords(r *core.JobRecord) []kafka.Record {
+	now := s.Now().UnixMilli()
 	var out []kafka.Record
-	for _, st := range s.plan.Stages {
+	for _, st := range s.Plan.Stages {
 		for _, in := range st.Inputs {
 			for n, f := range in.Files {
 				out = append(out, kafka.Record{
@@ -359,7 +365,7 @@ func (s *starter) startRecords(r *core.JobRecord) []kafka.Record {
 		}
 	}
 	return append(out, kafka.Record{
-		TopicPartition: kafka.TopicPartition{Topic: s.plan.CheckpointTopic}, Key: []byte(core.JobRecordKey), Value: r.Encode(), TimestampMs: now,
+		TopicPartition: kafka.TopicPartition{Topic: s.Plan.CheckpointTopic}, Key: []byte(core.JobRecordKey), Value: r.Encode(), TimestampMs: now,
 	})
 }
 
@@ -372,44 +378,44 @@ func splitValue(split stream.Split) []byte {
 }
 
 // compare refuses to run a job over topics, stages or inputs that are not those it began with.
-func (s *starter) compare(r *core.JobRecord, topics map[string]kafka.Topic) error {
-	if r.Job != s.plan.Job {
-		return &DifferentPlanError{Job: s.plan.Job, What: "the name", Began: r.Job, Now: s.plan.Job}
+func (s *Starter) compare(r *core.JobRecord, topics map[string]kafka.Topic) error {
+	if r.Job != s.Plan.Job {
+		return &DifferentPlanError{Job: s.Plan.Job, What: "the name", Began: r.Job, Now: s.Plan.Job}
 	}
-	if began, now := describe(r.Stages), describe(core.NewJobRecord(s.plan, r.Run, nil, nil).Stages); began != now {
-		return &DifferentPlanError{Job: s.plan.Job, What: "the stages", Began: began, Now: now}
+	if began, now := describe(r.Stages), describe(core.NewJobRecord(s.Plan, r.Run, nil, nil).Stages); began != now {
+		return &DifferentPlanError{Job: s.Plan.Job, What: "the stages", Began: began, Now: now}
 	}
 	recorded := make(map[string]core.TopicRecord)
 	for _, t := range r.Topics {
 		recorded[t.Name] = t
 	}
-	for _, spec := range s.plan.Topics {
+	for _, spec := range s.Plan.Topics {
 		began, known := recorded[spec.Name]
 		now, exists := topics[spec.Name]
 		switch {
 		case !known:
-			return &DifferentPlanError{Job: s.plan.Job, What: "topics", Began: "without " + spec.Name, Now: "it"}
+			return &DifferentPlanError{Job: s.Plan.Job, What: "topics", Began: "without " + spec.Name, Now: "it"}
 		case !exists:
-			return &MissingTopicError{Job: s.plan.Job, Topic: spec.Name, Began: true}
+			return &MissingTopicError{Job: s.Plan.Job, Topic: spec.Name, Began: true}
 		case began.ID != topicID(now):
-			return &ChangedTopicError{Job: s.plan.Job, Topic: spec.Name, What: "id", Began: began.ID, Now: topicID(now)}
+			return &ChangedTopicError{Job: s.Plan.Job, Topic: spec.Name, What: "id", Began: began.ID, Now: topicID(now)}
 		case began.Partitions != int(now.Partitions):
-			return &ChangedTopicError{Job: s.plan.Job, Topic: spec.Name, What: "partition count",
+			return &ChangedTopicError{Job: s.Plan.Job, Topic: spec.Name, What: "partition count",
 				Began: strconv.Itoa(began.Partitions), Now: strconv.Itoa(int(now.Partitions))}
 		}
 	}
 	return s.compareSplits(r)
 }
 
-func (s *starter) compareSplits(r *core.JobRecord) error {
+func (s *Starter) compareSplits(r *core.JobRecord) error {
 	began := make(map[string][]stream.Split)
 	for _, in := range r.Splits {
 		began[in.Stream] = in.Splits
 	}
-	for _, st := range s.plan.Stages {
+	for _, st := range s.Plan.Stages {
 		for _, in := range st.Inputs {
 			if in.Kind == stream.InputFile && !slices.Equal(began[in.Name], splitsOf(in)) {
-				return &DifferentInputError{Job: s.plan.Job, Stream: in.Name, Began: began[in.Name], Now: splitsOf(in)}
+				return &DifferentInputError{Job: s.Plan.Job, Stream: in.Name, Began: began[in.Name], Now: splitsOf(in)}
 			}
 		}
 	}
@@ -425,7 +431,11 @@ func describe(stages []core.StageRecord) string {
 	return strings.TrimSpace(b.String())
 }
 
-// withDeadline bounds the start.
-func withDeadline(ctx context.Context, d time.Duration, what string) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, d, fmt.Errorf("%s took longer than %v", what, d))
+// SinkCheckError keeps apart what a sink's store did not answer from what a broker did not.
+type SinkCheckError struct {
+	Sink string
+	Err  error
 }
+
+func (e *SinkCheckError) Error() string { return fmt.Sprintf("sink %q: %v", e.Sink, e.Err) }
+func (e *SinkCheckError) Unwrap() error { return e.Err }

@@ -1,0 +1,98 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// TxnID is what requests of a transaction name it by.
+type TxnID struct {
+	ID         string
+	ProducerID int64
+	Epoch      int16
+}
+
+// Membership is what a group knows a member by. TxnOffsetCommit carries it, which is what fences a worker that has
+// lost its tasks (KIP-447).
+type Membership struct {
+	Group      string
+	MemberID   string
+	InstanceID string // "" for a dynamic member
+	Generation int32
+}
+
+// SendOffsets puts offsets of the group into an open transaction, after all its produces are acknowledged. Where the
+// cluster has transaction version 1 the group is added first.
+func (c *Client) SendOffsets(ctx context.Context, id TxnID, m Membership, offsets map[TopicPartition]int64) error {
+	if c.transactionVersion < 2 {
+		if err := addGroup(ctx, c.link, id, m.Group); err != nil {
+			return err
+		}
+	}
+	return sendOffsets(ctx, c.link, id, m, offsets)
+}
+
+func sendOffsets(ctx context.Context, l Link, id TxnID, m Membership, offsets map[TopicPartition]int64) error {
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch = id.ID, id.ProducerID, id.Epoch
+	req.Group, req.Generation, req.MemberID = m.Group, m.Generation, m.MemberID
+	if m.InstanceID != "" {
+		req.InstanceID = &m.InstanceID
+	}
+	for _, t := range byTopic(slices.Collect(maps.Keys(offsets))) {
+		rt := kmsg.NewTxnOffsetCommitRequestTopic()
+		rt.Topic = t.topic
+		for _, p := range t.partitions {
+			rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+			rp.Partition, rp.Offset = p, offsets[TopicPartition{t.topic, p}]
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		req.Topics = append(req.Topics, rt)
+	}
+	return retry(ctx, l, func() error {
+		resp, err := req.RequestWith(ctx, l)
+		if err != nil {
+			return fmt.Errorf("kafka: TxnOffsetCommit of group %q: %w", m.Group, err)
+		}
+		for _, t := range resp.Topics {
+			for _, rp := range t.Partitions {
+				if err := kerr.ErrorForCode(rp.ErrorCode); err != nil {
+					return fmt.Errorf("kafka: TxnOffsetCommit of %s-%d by member %q in generation %d of group %q: %w",
+						t.Topic, rp.Partition, m.MemberID, m.Generation, m.Group, err)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// addGroup is what transaction version 1 needs before TxnOffsetCommit.
+func addGroup(ctx context.Context, l Link, id TxnID, group string) error {
+	req := kmsg.NewPtrAddOffsetsToTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group = id.ID, id.ProducerID, id.Epoch, group
+	return retry(ctx, l, func() error {
+		resp, err := req.RequestWith(ctx, l)
+		if err != nil {
+			return fmt.Errorf("kafka: AddOffsetsToTxn of group %q: %w", group, err)
+		}
+		return codeError("AddOffsetsToTxn of group "+group, resp.ErrorCode, nil)
+	})
+}
+
+// EndOutcome says what an error of EndTxn tells about the transaction. Only what is certainly not applied is aborted.
+func EndOutcome(err error) Outcome {
+	switch {
+	case err == nil:
+		return CommittedOutcome
+	case errors.Is(err, kerr.OperationNotAttempted), errors.Is(err, kerr.InvalidTxnState), errors.Is(err, kerr.TransactionAbortable),
+		isFencing(err), errors.Is(err, kerr.InvalidProducerIDMapping):
+		return AbortedOutcome
+	}
+	return Unknown
+}

@@ -1,0 +1,84 @@
+package protocol
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/strandline-io/strandline/internal/failpoint"
+	"github.com/strandline-io/strandline/stream/kafka"
+	"github.com/strandline-io/strandline/stream/task/core"
+)
+
+// Producer is one transactional id, as *kafka.Producer is. One worker owns it; calls do not overlap.
+type Producer interface {
+	Begin() error
+	Produce(ctx context.Context, r kafka.Record, done func(offset int64, err error))
+	Flush(ctx context.Context) error
+	CommitOffsets(ctx context.Context, m kafka.Membership, offsets map[kafka.TopicPartition]int64) error
+	Commit(ctx context.Context) (kafka.Outcome, error)
+	// Fenced reports whether an error of the current transaction means that another producer has the id.
+	Fenced(err error) bool
+	Close()
+}
+
+// errNotOwned says that a task was lost between its work and the commit.
+var errNotOwned = errors.New("task: the group took a task of the transaction away")
+
+// Commit is steps 3 and 4 of the commit protocol for a transaction whose changelogs and checkpoints have been given to
+// the producer. An error ends the worker: the slot has another owner, or nothing mends what is wrong.
+func Commit(ctx context.Context, p Producer, tokens *Tokens, e core.Commit) (core.TxnEnded, error) {
+	if err := putOffsets(ctx, p, tokens, e); err != nil {
+		ended := core.TxnEnded{Epoch: e.Epoch, Outcome: core.Aborted, Err: err}
+		if p.Fenced(err) {
+			return ended, fenced(err)
+		}
+		if Final(err) {
+			return ended, err
+		}
+		return ended, nil
+	}
+	failpoint.Hit("commit.offsets")
+	outcome, err := p.Commit(ctx)
+	ended := core.TxnEnded{Epoch: e.Epoch, Outcome: core.Unknown, Err: err}
+	switch outcome {
+	case kafka.CommittedOutcome:
+		failpoint.Hit("commit.ended")
+		return core.TxnEnded{Epoch: e.Epoch, Outcome: core.Committed}, nil
+	case kafka.AbortedOutcome:
+		ended.Outcome = core.Aborted
+	case kafka.FencedOutcome:
+		return ended, fenced(err)
+	}
+	return ended, nil
+}
+
+func fenced(err error) error { return fmt.Errorf("%w: %w", kafka.ErrFenced, err) }
+
+// putOffsets waits for the acknowledgements and puts the offsets into the transaction. The tokens are looked at last:
+// whoever holds them all also holds the generation, because a rebalance waits for OnRevoked.
+func putOffsets(ctx context.Context, p Producer, tokens *Tokens, e core.Commit) error {
+	if err := p.Flush(ctx); err != nil {
+		return err
+	}
+	m, ok := tokens.Hold(e.Owned)
+	if !ok {
+		return errNotOwned
+	}
+	offsets := make(map[kafka.TopicPartition]int64, len(e.Offsets))
+	for _, o := range e.Offsets {
+		offsets[kafka.TopicPartition{Topic: o.Topic, Partition: int32(o.Partition)}] = o.Offset
+	}
+	failpoint.Hit("commit.flushed")
+	return p.CommitOffsets(ctx, m, offsets)
+}
+
+// TakeSlot takes a worker's transactional id. Before that it asks the group, by check, whether another process has the slot:
+// one that wakes after a long pause must not fence its successor.
+func TakeSlot[P any](ctx context.Context, check func(context.Context) error, open func(context.Context) (P, error)) (P, error) {
+	if err := check(ctx); err != nil {
+		var none P
+		return none, err
+	}
+	return open(ctx)
+}

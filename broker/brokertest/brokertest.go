@@ -58,11 +58,11 @@ func Logs() Option {
 }
 
 // Start starts a broker that serves until the test ends, or Stop. It listens on a free port of 127.0.0.1, keeps its
-// data in memory, and lets consumer groups begin without waiting for more members. It is ready when Start returns. If
-// the broker ends by itself, or cannot stop cleanly, the test fails.
+// data in memory, lets consumer groups begin without waiting for more members, and verifies itself (broker.Config.Verify). It is
+// ready when Start returns. If the broker ends by itself, or cannot stop cleanly, the test fails.
 func Start(t testing.TB, options ...Option) *Broker {
 	t.Helper()
-	s := settings{t: t, cfg: broker.Config{Listen: "127.0.0.1:0", GroupInitialRebalanceDelayMs: -1}}
+	s := settings{t: t, cfg: broker.Config{Listen: "127.0.0.1:0", GroupInitialRebalanceDelayMs: -1, Verify: true}}
 	for _, option := range options {
 		option(&s)
 	}

@@ -4,6 +4,7 @@ import (
 	"github.com/strandline-io/strandline/broker/machine/producer"
 	"github.com/strandline-io/strandline/broker/machine/txn"
 	"github.com/strandline-io/strandline/broker/record"
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // Apply is the only way in which durable state moves: a running Step comes here with what it decided, Replay with what
@@ -40,6 +41,9 @@ func (m *Machine) Replay(meta []byte, headers [][]byte) error {
 	}
 	if r.err != nil {
 		return r.err
+	}
+	if mutant.On("replay forgets the wall clock") {
+		now.WallMs = m.lastNow.WallMs
 	}
 	m.applyNow(now)
 	batches := batchSource{headers: headers}

@@ -48,6 +48,7 @@ func serveCommand() *cobra.Command {
 	f.StringVar(&c.Advertise, "advertise", "", "address that clients are told to use, host:port (default: the one at which they came)")
 	f.StringVar(&c.DataDir, "data-dir", defaultDataDir, "folder of everything durable")
 	f.StringVar(&durability, "durability", "fsync", "when a reply leaves: fsync (survives power loss) or write (survives kill -9)")
+	f.BoolVar(&c.Verify, "verify", false, "compare the state with what a replay of the journal gives, all the time; stop if they differ")
 	f.Int32Var(&c.NodeID, "node-id", 1, "id of this broker")
 	f.Int32Var(&c.DefaultPartitions, "partitions", 1, "partitions of new topics that name none")
 	return cmd

@@ -68,7 +68,7 @@ func TestKillStorm(t *testing.T) {
 	run := func(name string, start func(testing.TB) *server, kills int) {
 		t.Run(name, func(t *testing.T) { weather(t, start(t), kills) })
 	}
-	run("serve", func(t testing.TB) *server { return start(t, "--partitions", "4") }, 9)
+	run("serve", func(t testing.TB) *server { return start(t, "--partitions", "4", "--verify") }, 9)
 	run("tight journal, write", func(t testing.TB) *server { return startTight(t, "write") }, 8)
 	run("tight journal, fsync", func(t testing.TB) *server { return startTight(t, "fsync") }, 8)
 }

@@ -36,6 +36,7 @@ var defects = []defect{
 	{"no duplicate check", inWorld, "acknowledged", 60},
 	{"stable offset passes open transactions", inWorld, "nothing aborted", 60},
 	{"aborted list one short", inWorld, "nothing aborted", 60},
+	{"replay forgets the wall clock", inWorld, "V8", 60},
 	{"sequences forgotten at restart", inWorld, "V8", 60},
 	{"open transaction forgotten at restart", inWorld, "V8", 60},
 	{"pending offsets visible before the commit", inWorld, "exactly once", 60},

@@ -1,5 +1,5 @@
 // Command tight is `strandline serve` with a journal so small that segments are sealed, moved to the partitions' files
-// and covered by snapshots all the time: tight LISTEN DATA-DIR fsync|write.
+// and covered by snapshots all the time, and verified: tight LISTEN DATA-DIR fsync|write.
 package main
 
 import (
@@ -33,6 +33,7 @@ func run(args []string) error {
 		Listen: args[0], DataDir: args[1], DefaultPartitions: 4,
 		GroupInitialRebalanceDelayMs: -1, // groups work at once
 		JournalSegmentBytes:          segmentBytes, JournalMaxBytes: journalBytes,
+		Verify: true,
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	}
 	if args[2] == "write" {

@@ -38,6 +38,7 @@ var handlers = func() (h [128]*handler) {
 	h[18] = &handler{start: startApiVersions}
 	h[23] = &handler{start: leaveToWriter, evaluate: serveOffsetForLeaderEpoch, blocks: true}
 	h[60] = &handler{start: startDescribeCluster}
+	h[66] = &handler{start: startListTransactions, finish: finishListTransactions, blocks: true}
 	h[11] = &handler{start: startLoop, finish: finishLoop, blocks: true, weigh: weighJoinGroup}
 	h[14] = &handler{start: startLoop, finish: finishLoop, blocks: true, weigh: weighSyncGroup}
 	for _, key := range []int16{8, 12, 22, 24, 25, 26, 28} {

@@ -117,6 +117,8 @@ func errorName(code int16) string {
 //	offsets [v=] GROUP (AddOffsetsToTxn) | txncommit [v=] group= t/0=OFFSET … | fetch group= t/0
 //	produce [v=] [plain] t/0:SEQ:a,b … (SEQ is - for no producer)
 //	end [v=] [commit] | wait ms= | restart | read t/0 | show t/0
+//
+// and those of runView.
 func (w *world) run(command string) string {
 	w.t.Helper()
 	words := strings.Fields(command)
@@ -166,6 +168,9 @@ func (w *world) run(command string) string {
 		t, n, _ := place(a.bare[0])
 		v := w.m.topics[t].partitions[n].view()
 		return fmt.Sprintf("end %d, stable %d, aborted %v, epochs %v", v.HighWatermark, v.LastStable, v.Aborted, v.Epochs)
+	}
+	if answer, known := w.runView(words[0], a); known {
+		return answer
 	}
 	panic("unknown command " + command)
 }

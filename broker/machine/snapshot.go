@@ -151,7 +151,7 @@ func (m *Machine) restoreTopic(r *reader) {
 		r.fail("topic %q with id %x and settings version %d comes twice or is ahead of %d", t.Name, t.ID, t.SettingsVersion, m.settingsVersion)
 	}
 	for range r.count(1) {
-		p := &partition{id: r.id()}
+		p := &partition{id: r.id(), topic: t.Name, number: int32(len(t.partitions))}
 		if p.id >= m.nextPartition || m.partitions[p.id] != nil {
 			r.fail("partition %d of topic %q comes twice or is not below %d", p.id, t.Name, m.nextPartition)
 			break

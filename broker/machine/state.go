@@ -18,6 +18,8 @@ type topic struct {
 // partition is one partition's state.
 type partition struct {
 	id        PartitionID
+	topic     string
+	number    int32
 	logStart  int64
 	end       int64        // the next offset
 	epochs    []EpochStart // append-only
@@ -58,7 +60,7 @@ func (m *Machine) addPartitions(t *topic, first PartitionID, count int32) {
 	next := *t.Topic
 	next.Partitions = slices.Clone(next.Partitions)
 	for i := range PartitionID(count) {
-		p := &partition{id: first + i, producers: m.producers.NewPartition(uint32(first + i))}
+		p := &partition{id: first + i, topic: t.Name, number: int32(len(t.partitions)), producers: m.producers.NewPartition(uint32(first + i))}
 		m.partitions[p.id] = p
 		t.partitions = append(t.partitions, p)
 		next.Partitions = append(next.Partitions, p.id)

@@ -67,6 +67,22 @@ func (m *Machine) dispatch(body any) {
 	case *kmsg.EndTxnRequest:
 		m.endTxn(b)
 	default:
+		m.dispatchView(body)
+	}
+}
+
+// dispatchView is for what operators ask about transactions, and do to them.
+func (m *Machine) dispatchView(body any) {
+	switch b := body.(type) {
+	case *kmsg.WriteTxnMarkersRequest:
+		m.writeTxnMarkers(b)
+	case *kmsg.DescribeProducersRequest:
+		m.describeProducers(b)
+	case *kmsg.DescribeTransactionsRequest:
+		m.describeTransactions(b)
+	case *kmsg.ListTransactionsRequest:
+		m.listTransactions(b)
+	default:
 		m.dispatchGroup(body)
 	}
 }
@@ -90,6 +106,10 @@ func (m *Machine) dispatchGroup(body any) {
 		m.groups.DescribeGroups(ctx, b)
 	case *kmsg.ListGroupsRequest:
 		m.groups.ListGroups(ctx, b)
+	case *kmsg.DeleteGroupsRequest:
+		m.groups.DeleteGroups(ctx, b)
+	case *kmsg.OffsetDeleteRequest:
+		m.groups.OffsetDelete(ctx, b)
 	default:
 		panic(fmt.Sprintf("BUG: no operation for a body of type %T", body))
 	}

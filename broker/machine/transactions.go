@@ -49,36 +49,37 @@ func staleEpoch(got, current int16) string {
 }
 
 // endTransaction makes a transaction's end part of the unit: a marker in every partition that still exists, and the
-// coordinator's record, which also settles the offsets. All of it becomes durable together or not at all.
+// coordinator's record, which also settles the offsets. All of it becomes durable together or not at all. A partition where
+// the producer id was seen with a higher epoch gets no marker: nothing of this transaction can be open there
+// (kafka-eos.md I.2, last row).
 func (m *Machine) endTransaction(e *txn.Ending) {
 	buf := make([]byte, 0, len(e.Partitions)*record.MarkerSize)
+	marker := producer.Marker{
+		ProducerID: e.ProducerID, Epoch: e.Epoch, CoordinatorEpoch: m.LeaderEpoch(), Commit: e.Record.Commit, BumpsEpoch: e.Bumped,
+	}
 	for _, id := range e.Partitions {
-		if p := m.partitions[PartitionID(id)]; p != nil {
-			buf = m.appendMarker(buf, p, e)
+		p := m.partitions[PartitionID(id)]
+		if p == nil {
+			continue
+		}
+		if code, detail := p.producers.CheckMarker(marker); code == 0 {
+			buf = m.appendMarker(buf, p, marker)
+		} else if p.producers.Open(e.ProducerID) {
+			panic(fmt.Sprintf("BUG: the transaction of producer %d cannot end in partition %d: %s", e.ProducerID, p.id, detail))
 		}
 	}
 	m.record(kindTxnEnd, appendEnd(m.beginRecord(), &e.Record))
 }
 
-// appendMarker writes one partition's marker behind buf. A partition where the producer id was seen with a higher
-// epoch gets none: nothing of this transaction can be open there (kafka-eos.md I.2, last row).
-func (m *Machine) appendMarker(buf []byte, p *partition, e *txn.Ending) []byte {
-	marker := producer.Marker{
-		ProducerID: e.ProducerID, Epoch: e.Epoch, CoordinatorEpoch: m.LeaderEpoch(), Commit: e.Record.Commit, BumpsEpoch: e.Bumped,
-	}
-	if code, detail := p.producers.CheckMarker(marker); code != 0 {
-		if p.producers.Open(e.ProducerID) {
-			panic(fmt.Sprintf("BUG: the transaction of producer %d cannot end in partition %d: %s", e.ProducerID, p.id, detail))
-		}
-		return buf
-	}
-	if !p.producers.Known(e.ProducerID) {
+// appendMarker writes a marker that CheckMarker has passed, behind buf.
+func (m *Machine) appendMarker(buf []byte, p *partition, marker producer.Marker) []byte {
+	if !p.producers.Known(marker.ProducerID) {
 		m.makeRoom()
 	}
 	start := len(buf)
 	buf = record.AppendMarker(buf, p.end, m.LeaderEpoch(), record.Marker{
-		ProducerID: e.ProducerID, ProducerEpoch: e.Epoch, CoordinatorEpoch: m.LeaderEpoch(),
-		Commit: e.Record.Commit, TimestampMs: m.step.op.Now.WallMs,
+		ProducerID: marker.ProducerID, ProducerEpoch: marker.Epoch, CoordinatorEpoch: m.LeaderEpoch(),
+		Commit: marker.Commit, TimestampMs: m.step.op.Now.WallMs,
 	})
 	bytes := buf[start:len(buf):len(buf)]
 	h, err := record.ParseHeader(bytes)
@@ -86,8 +87,8 @@ func (m *Machine) appendMarker(buf []byte, p *partition, e *txn.Ending) []byte {
 		panic("BUG: a marker has no header: " + err.Error())
 	}
 	payload := binary.AppendUvarint(m.beginRecord(), uint64(p.id))
-	payload = append(payload, flags(e.Record.Commit, e.Bumped))
-	if err := m.applyMarker(p, h, e.Record.Commit, e.Bumped); err != nil {
+	payload = append(payload, flags(marker.Commit, marker.BumpsEpoch))
+	if err := m.applyMarker(p, h, marker.Commit, marker.BumpsEpoch); err != nil {
 		panic("BUG: a marker cannot be applied: " + err.Error())
 	}
 	m.recordBatch(kindMarker, payload, Batch{

@@ -203,7 +203,8 @@ func (gs *Groups) applyOffsetsRemoved(r *reader) error {
 	for _, t := range rec.topics {
 		for _, p := range t.partitions {
 			if e := g.entry(t.name, p); e != nil {
-				gs.drop(g, t.name, e)
+				gs.clearCommitted(e)
+				gs.prune(g, t.name, e)
 			}
 		}
 	}

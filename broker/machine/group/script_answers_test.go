@@ -89,6 +89,10 @@ func describeResponse(t *testing.T, resp kmsg.Response) string {
 		return describeFetch(r)
 	case *kmsg.DescribeGroupsResponse:
 		return describeGroups(r)
+	case *kmsg.DeleteGroupsResponse:
+		return describeDeleted(r)
+	case *kmsg.OffsetDeleteResponse:
+		return describeOffsetsDeleted(r)
 	case *kmsg.ListGroupsResponse:
 		out := codeName(r.ErrorCode)
 		for _, g := range r.Groups {
@@ -98,6 +102,24 @@ func describeResponse(t *testing.T, resp kmsg.Response) string {
 	}
 	t.Fatalf("no words for %T", resp)
 	return ""
+}
+
+func describeDeleted(r *kmsg.DeleteGroupsResponse) string {
+	var parts []string
+	for _, g := range r.Groups {
+		parts = append(parts, fmt.Sprintf("%s=%s", g.Group, codeName(g.ErrorCode)))
+	}
+	return strings.Join(parts, " ")
+}
+
+func describeOffsetsDeleted(r *kmsg.OffsetDeleteResponse) string {
+	out := codeName(r.ErrorCode)
+	for _, topic := range r.Topics {
+		for _, p := range topic.Partitions {
+			out += fmt.Sprintf(" %s-%d=%s", topic.Topic, p.Partition, codeName(p.ErrorCode))
+		}
+	}
+	return out
 }
 
 func describeJoin(r *kmsg.JoinGroupResponse) string {

@@ -17,6 +17,12 @@ func (s *script) requests() map[string]func() {
 			req.Groups, req.IncludeAuthorizedOperations = s.flags, s.args["ops"] != ""
 			s.gs.DescribeGroups(s, wire(s, req, 6))
 		},
+		"delete-groups": func() {
+			req := kmsg.NewPtrDeleteGroupsRequest()
+			req.Groups = s.flags
+			s.gs.DeleteGroups(s, wire(s, req, 2))
+		},
+		"delete-offsets": s.offsetDelete,
 		"list": func() {
 			req := kmsg.NewPtrListGroupsRequest()
 			req.StatesFilter, req.TypesFilter = s.list("states"), s.list("types")
@@ -70,6 +76,16 @@ func (s *script) syncGroup() {
 			kmsg.SyncGroupRequestGroupAssignment{MemberID: id, MemberAssignment: []byte(assignment)})
 	}
 	s.gs.SyncGroup(s, wire(s, req, 5))
+}
+
+func (s *script) offsetDelete() {
+	req := kmsg.NewPtrOffsetDeleteRequest()
+	req.Group = s.group()
+	for _, p := range s.positions() {
+		req.Topics = append(req.Topics, kmsg.OffsetDeleteRequestTopic{Topic: p.topic,
+			Partitions: []kmsg.OffsetDeleteRequestTopicPartition{{Partition: p.partition}}})
+	}
+	s.gs.OffsetDelete(s, wire(s, req, 0))
 }
 
 func (s *script) heartbeat() {

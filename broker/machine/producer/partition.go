@@ -1,8 +1,10 @@
 package producer
 
 import (
+	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
@@ -207,6 +209,26 @@ func (p *Partition) FirstUnstable() (offset int64, ok bool) {
 // Aborted lists the aborted transactions, ascending by LastOffset. The slice is a prefix that is never written to
 // again, also when more are added.
 func (p *Partition) Aborted() []Aborted { return p.aborted[:len(p.aborted):len(p.aborted)] }
+
+// Described is what DescribeProducers tells of a producer id. LastSequence, CoordinatorEpoch and TxnFirstOffset are -1 for none.
+type Described struct {
+	ID               int64
+	Epoch            int16
+	LastSequence     int32
+	LastTimestampMs  int64
+	CoordinatorEpoch int32
+	TxnFirstOffset   int64 // of the open transaction
+}
+
+// Producers describes everybody whom the partition knows, ascending by id.
+func (p *Partition) Producers() []Described {
+	all := make([]Described, 0, len(p.entries))
+	for _, e := range p.entries { // any order: sorted below
+		all = append(all, Described{e.id, e.epoch, e.batches.lastSequence(), e.lastTimestampMs, e.coordinatorEpoch, e.txnFirstOffset})
+	}
+	slices.SortFunc(all, func(a, b Described) int { return cmp.Compare(a.ID, b.ID) })
+	return all
+}
 
 // Remove forgets an idle producer. It reports false, and does nothing, for one that is unknown or has an open
 // transaction.

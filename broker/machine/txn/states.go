@@ -49,6 +49,16 @@ func (s State) String() string {
 	return fmt.Sprintf("State(%d)", uint8(s))
 }
 
+// KnownState reports whether a state is called name.
+func KnownState(name string) bool {
+	for _, r := range rules {
+		if r.name == name {
+			return true
+		}
+	}
+	return false
+}
+
 // CanFollow reports whether an id may move from prev to s.
 func (s State) CanFollow(prev State) bool {
 	for _, f := range rules[s].from {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/strandline-io/strandline/internal/alloc"
 	"github.com/strandline-io/strandline/internal/vfs"
 )
 
@@ -74,6 +75,13 @@ func newVictim(t testing.TB) *victim {
 		}
 	}
 	return v
+}
+
+func (v *victim) sizeBytes() (n int) {
+	for _, content := range v.files {
+		n += len(content)
+	}
+	return n
 }
 
 // disk returns a copy with changed files put in; a nil one is missing.
@@ -194,7 +202,7 @@ func FuzzOpen(f *testing.F) {
 				changed[name] = edit(content, edits[1], edits[2:6], edits[6], v.files[v.names[int(edits[6])%len(v.names)]])
 			}
 		}
-		_, _ = v.check(t, changed)
+		alloc.Within(t, v.sizeBytes(), 8, func() { _, _ = v.check(t, changed) })
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/strandline-io/strandline/broker/record"
+	"github.com/strandline-io/strandline/internal/alloc"
 )
 
 // lively is a world with a bit of everything.
@@ -47,27 +48,33 @@ func FuzzReplay(f *testing.F) {
 		for chunk := range slices.Chunk(batches, record.HeaderSize) {
 			headers = append(headers, chunk)
 		}
-		fresh := New(Config{})
-		replayAnything(t, fresh, meta, headers)
-		m, err := Restore(Config{}, snapshot)
-		if err != nil {
-			t.Fatal(err)
-		}
-		replayAnything(t, m, meta, headers)
+		empty := New(Config{}).AppendSnapshot(nil)
+		replayAnything(t, Config{}, empty, meta, headers)
+		replayAnything(t, Config{}, snapshot, meta, headers)
 	})
 }
 
-func replayAnything(t *testing.T, m *Machine, meta []byte, headers [][]byte) {
+// replayAnything replays a unit on top of a snapshot that is whole.
+func replayAnything(t *testing.T, cfg Config, snapshot, meta []byte, headers [][]byte) {
+	t.Helper()
 	if _, err := BatchPartitions(meta, nil); err != nil && !errors.Is(err, ErrCorrupt) {
 		t.Fatalf("BatchPartitions: %v does not wrap ErrCorrupt", err)
 	}
-	if err := m.Replay(meta, headers); err != nil {
+	var m *Machine
+	var err error
+	alloc.Within(t, len(snapshot)+len(meta)+len(headers)*record.HeaderSize, 512, func() {
+		if m, err = Restore(cfg, snapshot); err != nil {
+			t.Fatal(err)
+		}
+		err = m.Replay(meta, headers)
+	})
+	if err != nil {
 		if !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("%v does not wrap ErrCorrupt", err)
 		}
 		return
 	}
-	again, err := Restore(Config{}, m.AppendSnapshot(nil))
+	again, err := Restore(cfg, m.AppendSnapshot(nil))
 	if err != nil {
 		t.Fatalf("a replayed state cannot be restored: %v", err)
 	}
@@ -84,7 +91,9 @@ func FuzzRestore(f *testing.F) {
 }
 
 func restoreAnything(t *testing.T, data []byte) {
-	m, err := Restore(Config{}, data)
+	var m *Machine
+	var err error
+	alloc.Within(t, len(data), 512, func() { m, err = Restore(Config{}, data) })
 	if err != nil {
 		if !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("%v does not wrap ErrCorrupt", err)
@@ -122,13 +131,9 @@ func TestDamage(t *testing.T) {
 		headers := headersOf(u)
 		before := m.AppendSnapshot(nil)
 		for i := range u.Meta {
-			copy, err := Restore(randomConfig, before)
-			if err != nil {
-				t.Fatal(err)
-			}
 			damaged := slices.Clone(u.Meta)
 			damaged[i] ^= byte(1 + r.IntN(255))
-			replayAnything(t, copy, damaged, headers)
+			replayAnything(t, randomConfig, before, damaged, headers)
 		}
 		if len(headers) > 0 {
 			copy, _ := Restore(randomConfig, before)

@@ -240,9 +240,10 @@ func (b *indexBuilder) adopt(index, times []byte, trustedBytes int64) int64 {
 // scanIndex adds what b lacks of the log's first limitBytes. lastOffset is what the batch at b's newest entry must
 // end with, -1 if b is empty; the error is errIndexWrong if it does not.
 func (s *Store) scanIndex(b *indexBuilder, f *file, h *handle, lastOffset, limitBytes int64) error {
-	sc := scanner{name: f.logName(), file: h, pos: b.entryPos, end: limitBytes, buf: make([]byte, scanBytes)}
+	sc := scanner{name: f.logName(), file: h, pos: b.entryPos, end: limitBytes, offset: b.base, buf: make([]byte, scanBytes)}
 	var head record.Header
 	if lastOffset >= 0 {
+		sc.offset = -1
 		if sc.pos >= sc.end {
 			return errIndexWrong
 		}
@@ -251,16 +252,14 @@ func (s *Store) scanIndex(b *indexBuilder, f *file, h *handle, lastOffset, limit
 		}
 		b.coveredBytes = sc.pos
 	}
-	next := max(lastOffset+1, b.base)
 	for sc.pos < sc.end {
 		pos, err := sc.next(&head)
 		if err != nil {
 			return err
 		}
-		if head.BaseOffset < next || head.LastOffset()-b.base > math.MaxInt32 {
-			return damaged(f.logName(), pos, "batch has offsets %d to %d behind offset %d", head.BaseOffset, head.LastOffset(), next-1)
+		if head.LastOffset()-b.base > math.MaxInt32 {
+			return damaged(f.logName(), pos, "batch has offsets %d to %d in the file of offset %d", head.BaseOffset, head.LastOffset(), b.base)
 		}
-		next = head.NextOffset()
 		b.add(pos, &head)
 	}
 	return nil

@@ -101,7 +101,7 @@ func (l *Log) readFile(dst []byte, r reading, i int, h *handle) (out []byte, nex
 	if err := readFull(f.logName(), h, buf, pos); err != nil {
 		return dst, r.from, err
 	}
-	used := wholeBatches(buf, r.upTo)
+	used := wholeBatches(buf, first.BaseOffset, r.upTo)
 	if used == 0 {
 		return dst, r.from, damaged(f.logName(), pos, "no record batch")
 	}
@@ -133,16 +133,16 @@ func (f *fileRef) size(h *handle) int64 {
 	return f.sizeBytes
 }
 
-// wholeBatches says how many bytes of buf are whole batches with base offsets below upTo, up to the first that is no
-// batch.
-func wholeBatches(buf []byte, upTo int64) (used int) {
-	next := int64(0)
+// wholeBatches says how many bytes of buf are whole batches that follow each other from offset next, with base offsets
+// below upTo, up to the first that is no such batch. A base offset lies outside of its batch's CRC: no client would see
+// that it is wrong.
+func wholeBatches(buf []byte, next, upTo int64) (used int) {
 	for len(buf)-used >= record.HeaderSize {
 		b := buf[used:]
 		base := int64(binary.BigEndian.Uint64(b))
 		size := int64(int32(binary.BigEndian.Uint32(b[8:]))) + 12
 		delta := int64(int32(binary.BigEndian.Uint32(b[23:])))
-		if b[16] != 2 || size < record.HeaderSize || base < next || delta < 0 || base >= upTo || size > int64(len(b)) {
+		if b[16] != 2 || size < record.HeaderSize || base != next || delta < 0 || base >= upTo || size > int64(len(b)) {
 			break
 		}
 		used += int(size)
@@ -193,10 +193,11 @@ func (s *Store) withIndex(f *fileRef, h *handle, size int64, try func(x *fileInd
 // startScan begins a scan of f's first size bytes at the index's point e, if there is one, and checks that the log
 // agrees with it.
 func startScan(f *fileRef, h *handle, size int64, e entry, ok bool, scratch []byte) (scanner, error) {
-	sc := scanner{name: f.logName(), file: h, pos: int64(e.pos), end: size, buf: scratch}
+	sc := scanner{name: f.logName(), file: h, pos: int64(e.pos), end: size, offset: f.base, buf: scratch}
 	if !ok {
 		return sc, nil
 	}
+	sc.offset = -1
 	var head record.Header
 	if _, err := sc.next(&head); err != nil {
 		return sc, err
@@ -204,7 +205,7 @@ func startScan(f *fileRef, h *handle, size int64, e entry, ok bool, scratch []by
 	if last := f.base + int64(e.lastDelta); head.LastOffset() != last {
 		return sc, damaged(f.indexName(), 0, "entry says that the batch at byte %d ends with offset %d, it ends with %d", e.pos, last, head.LastOffset())
 	}
-	sc.pos = int64(e.pos)
+	sc.pos, sc.offset = int64(e.pos), head.BaseOffset
 	return sc, nil
 }
 

@@ -17,6 +17,7 @@ type scanner struct {
 	file   io.ReaderAt
 	pos    int64 // of the next batch
 	end    int64 // behind the last batch
+	offset int64 // with which the next batch must begin, -1 if that is not known
 	buf    []byte
 	bufPos int64
 	filled int
@@ -47,7 +48,10 @@ func (s *scanner) next(h *record.Header) (pos int64, err error) {
 	if h.BaseOffset < 0 || h.LastOffsetDelta < 0 {
 		return pos, damaged(s.name, pos, "batch has base offset %d and last offset delta %d", h.BaseOffset, h.LastOffsetDelta)
 	}
-	s.pos = pos + int64(h.SizeBytes)
+	if s.offset >= 0 && h.BaseOffset != s.offset {
+		return pos, damaged(s.name, pos, "batch has base offset %d, want %d", h.BaseOffset, s.offset)
+	}
+	s.pos, s.offset = pos+int64(h.SizeBytes), h.NextOffset()
 	return pos, nil
 }
 

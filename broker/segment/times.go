@@ -171,13 +171,16 @@ func (s *Store) timeInBatch(raw []byte, timestampMs, upTo int64) (found Found, o
 	if err != nil {
 		return Found{}, false, fmt.Errorf("%w: %w", err, ErrCorrupt)
 	}
+	if !record.CheckCRC(raw) { // no client sees these bytes, to find that out
+		return Found{}, false, fmt.Errorf("batch with offset %d fails its CRC: %w", h.BaseOffset, ErrCorrupt)
+	}
 	if h.LogAppendTime() {
 		return Found{Offset: h.BaseOffset, TimestampMs: h.MaxTimestamp}, h.MaxTimestamp >= timestampMs && h.RecordCount > 0, nil
 	}
 	section := raw[record.HeaderSize:]
 	if h.Codec() != record.CodecNone {
 		if section, err = compress.Decode(h.Codec(), section, nil, s.cfg.MaxDecodedBytes); err != nil {
-			return Found{}, false, fmt.Errorf("batch with offset %d: %w", h.BaseOffset, err)
+			return Found{}, false, fmt.Errorf("batch with offset %d: %w: %w", h.BaseOffset, err, ErrCorrupt)
 		}
 	}
 	it := record.Records(section, h.RecordCount)

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/internal/alloc"
 )
 
 // decodeSlackBytes is what decoding may take beside its multiple of the input.
@@ -21,28 +23,32 @@ func FuzzFrames(f *testing.F) {
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
 	f.Add(append(frameBytes(0, make([]byte, 100)...), frameBytes(3)...))
 	f.Fuzz(func(t *testing.T, sent []byte) {
-		cfg := testConfig()
-		r := feed(cfg, sent)
-		rest := sent
-		for {
-			buf, err := next(r)
-			if err != nil {
-				break
-			}
-			if len(rest) < 4+len(buf.B) || !bytes.Equal(rest[4:4+len(buf.B)], buf.B) {
-				t.Fatal("a frame that was not sent")
-			}
-			rest = rest[4+len(buf.B):]
-			h, body, ok, err := ParseHeader(buf.B, "")
-			if err == nil && ok {
-				Decode(h, body)
-			}
-			buf.Release()
-		}
-		if n := cfg.Admission.InUse(); n != 0 {
-			t.Fatalf("%d bytes are still admitted", n)
-		}
+		alloc.Within(t, len(sent), DecodeFactor, func() { readFrames(t, sent) })
 	})
+}
+
+func readFrames(t *testing.T, sent []byte) {
+	cfg := testConfig()
+	r := feed(cfg, sent)
+	rest := sent
+	for {
+		buf, err := next(r)
+		if err != nil {
+			break
+		}
+		if len(rest) < 4+len(buf.B) || !bytes.Equal(rest[4:4+len(buf.B)], buf.B) {
+			t.Fatal("a frame that was not sent")
+		}
+		rest = rest[4+len(buf.B):]
+		h, body, ok, err := ParseHeader(buf.B, "")
+		if err == nil && ok {
+			Decode(h, body)
+		}
+		buf.Release()
+	}
+	if n := cfg.Admission.InUse(); n != 0 {
+		t.Fatalf("%d bytes are still admitted", n)
+	}
 }
 
 // FuzzBodies decodes arbitrary bytes as the body of every key and version. What is accepted must encode and decode
@@ -62,7 +68,9 @@ func FuzzBodies(f *testing.F) {
 			return
 		}
 		h := Header{Key: key, Version: version}
-		req, err := Decode(h, body)
+		var req kmsg.Request
+		var err error
+		alloc.Within(t, len(body), DecodeFactor, func() { req, err = Decode(h, body) })
 		if err != nil {
 			return
 		}

@@ -10,6 +10,8 @@ import (
 	"github.com/klauspost/compress/s2"
 	"github.com/klauspost/compress/zstd"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/strandline-io/strandline/internal/alloc"
 )
 
 var codecs = []int8{None, Gzip, Snappy, LZ4, Zstd}
@@ -172,7 +174,9 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, codec int8, src []byte) {
 		const bound = 1 << 20
-		out, err := Decode(codec, src, []byte("kept"), bound)
+		var out []byte
+		var err error
+		alloc.Within(t, bound, 4, func() { out, err = Decode(codec, src, []byte("kept"), bound) })
 		if !bytes.HasPrefix(out, []byte("kept")) {
 			t.Fatalf("dst was changed to %q", out)
 		}

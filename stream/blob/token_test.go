@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/strandline-io/strandline/internal/alloc"
 )
 
 // golden is the token of docs/formats/blob-token.md.
@@ -94,7 +96,9 @@ func FuzzParseToken(f *testing.F) {
 	f.Add([]byte("SBT\x01"))
 	f.Add(append([]byte("SBT\x01\x00\x00\x00\x00\x00"), 0xff, 0xff, 0xff, 0xff, 0x7f))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		token, err := ParseToken(data)
+		var token *Token
+		var err error
+		alloc.Within(t, len(data), 64, func() { token, err = ParseToken(data) })
 		if err != nil {
 			return
 		}

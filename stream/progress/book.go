@@ -113,10 +113,14 @@ func (b *Book) Apply(c Control) (changed bool, err error) {
 		return false, b.countError(c, c.TaskCount)
 	}
 	number, ok := b.numbers[c.Task]
+	spoken := len(b.tasks)
 	if !ok {
-		if b.expected != 0 && len(b.tasks) == b.expected {
-			return false, b.countError(c, len(b.tasks)+1)
-		}
+		spoken++
+	}
+	if b.expected != 0 && spoken > b.expected { // also when more had spoken before one told the count
+		return false, b.countError(c, spoken)
+	}
+	if !ok {
 		number = b.add(c.Task)
 	}
 	b.update(number, c)

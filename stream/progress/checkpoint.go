@@ -74,7 +74,7 @@ func RestoreBook(c BookCheckpoint, stream string, partition int, run int64, expe
 		return nil, fmt.Errorf("checkpoint of stream %q partition %d where %q partition %d is expected: the topology has changed; reset the job or run it under another name", c.Watermark.StreamID, c.Partition, stream, partition)
 	}
 	total := c.Watermark.TotalTasks
-	if total != c.EndOfStream.TotalTasks || expected != 0 && total != expected {
+	if total != c.EndOfStream.TotalTasks || expected != 0 && total != expected || total < 0 || total > MaxTaskCount {
 		return nil, &TaskCountError{Stream: stream, Partition: partition, Run: run, Have: expected, Got: total, Task: "(checkpoint)"}
 	}
 	b.expected = total

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strings"
 	"testing"
+
+	"github.com/strandline-io/strandline/internal/alloc"
 )
 
 func TestControlBytes(t *testing.T) {
@@ -108,7 +110,8 @@ func FuzzControl(f *testing.F) {
 		if err != nil || kind == KindUser {
 			return
 		}
-		c, err := ParseControl(kind, payload)
+		var c Control
+		alloc.Within(t, len(value), 16, func() { c, err = ParseControl(kind, payload) })
 		if err != nil {
 			return
 		}

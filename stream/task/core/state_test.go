@@ -1,6 +1,7 @@
 package core
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/strandline-io/strandline/internal/alloc"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/progress"
 )
@@ -143,6 +145,57 @@ func FuzzRestore(f *testing.F) {
 		w.Step(0, CheckpointSeen{Key: []byte(JobRecordKey), Value: value})
 		w.Step(1000, Tick{})
 	})
+}
+
+// What is accepted of a checkpoint or a job record is written again to the same bytes, once it has been written by us.
+func FuzzCheckpoint(f *testing.F) {
+	last := int64(7)
+	f.Add((&Checkpoint{Version: 1, Task: "by-0", Run: 1, Commit: 3, Delivered: &last, Loaded: []PartitionEnd{{Topic: "t", EndOffset: 4}},
+		Inputs: []InputCheckpoint{{Stream: "by", Source: &StateCheckpoint{Watermark: &last}}},
+		Sinks:  []SinkCheckpoint{{Sink: "blobs", Token: []byte("T1"), Rows: 5}}}).Encode())
+	f.Add([]byte(`{"version":1,"inputs":[{"position":{"offset":-1}}]}`))
+	f.Add([]byte(`{"VERSION":1,"version":2,"sinks":[{"token":"!"}]}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var c *Checkpoint
+		var err error
+		alloc.Within(t, len(data), 256, func() { c, err = DecodeCheckpoint(data) })
+		if err != nil {
+			mustBeUnreadable(t, err)
+			return
+		}
+		once := c.Encode()
+		again, err := DecodeCheckpoint(once)
+		if err != nil || !bytes.Equal(again.Encode(), once) {
+			t.Fatalf("%q is written %s, then %v", data, once, err)
+		}
+	})
+}
+
+func FuzzJobRecord(f *testing.F) {
+	f.Add((&JobRecord{Version: 1, Job: "job", Run: 2, Stages: []StageRecord{{Name: "in", Tasks: 1, Inputs: []string{"in"}}},
+		Topics: []TopicRecord{{"t", "id", 3}}, Ends: []PartitionEnd{{Topic: "t", EndOffset: 9}}}).Encode())
+	f.Add([]byte(`{"version":1,"run":0}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var r *JobRecord
+		var err error
+		alloc.Within(t, len(data), 256, func() { r, err = DecodeJobRecord(data) })
+		if err != nil {
+			mustBeUnreadable(t, err)
+			return
+		}
+		once := r.Encode()
+		again, err := DecodeJobRecord(once)
+		if err != nil || !bytes.Equal(again.Encode(), once) {
+			t.Fatalf("%q is written %s, then %v", data, once, err)
+		}
+	})
+}
+
+func mustBeUnreadable(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, ErrCheckpoint) {
+		t.Fatalf("%v does not wrap ErrCheckpoint", err)
+	}
 }
 
 func startPlan(t *testing.T, content string, tasks int) *stream.Plan {

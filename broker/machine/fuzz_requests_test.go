@@ -1,0 +1,141 @@
+package machine
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/broker/wire"
+)
+
+// loopKeys are the APIs whose requests come to the machine as they were decoded. Produce does not: see FuzzJudge.
+var loopKeys = []int16{3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 19, 20, 22, 24, 25, 26, 28, 32, 37}
+
+// What a step of FuzzRequests is besides a request.
+const (
+	stepTick    = 255 // the length is milliseconds
+	stepRestart = 254
+)
+
+func TestLoopKeys(t *testing.T) {
+	for _, a := range wire.APIs() {
+		fromBoard := slices.Contains([]int16{0, 1, 2, 18, 23, 60}, a.Key)
+		if fromBoard == slices.Contains(loopKeys, a.Key) {
+			t.Errorf("%s, key %d, is in the wrong list or in none", a.Name, a.Key)
+		}
+	}
+}
+
+// FuzzRequests steps any requests that can be decoded, with ticks and restarts between them. After each, what was
+// journaled replays to the running state (world.follow), and the stable offset has not moved back. An input is a
+// sequence of key, version, length in two bytes, body.
+func FuzzRequests(f *testing.F) {
+	for _, a := range wire.APIs() {
+		if slices.Contains(loopKeys, a.Key) {
+			f.Add(appendRequest(nil, kmsg.RequestForKey(a.Key), a.Max))
+		}
+	}
+	for _, seed := range requestSeeds() {
+		f.Add(seed)
+	}
+	before := lively(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		w := before.copy(t)
+		for steps := 0; len(data) >= 4 && steps < 64; steps++ {
+			key, version, size := data[0], int16(data[1]), int(binary.BigEndian.Uint16(data[2:]))
+			data = data[4:]
+			switch key {
+			case stepTick:
+				w.tick(int64(size))
+				continue
+			case stepRestart:
+				w.restart()
+				continue
+			}
+			body := data[:min(size, len(data))]
+			data = data[len(body):]
+			a, ok := wire.Lookup(loopKeys[int(key)%len(loopKeys)])
+			if !ok {
+				t.Fatalf("key %d is not served", key)
+			}
+			version = a.Min + version%(a.Max-a.Min+1)
+			if req, err := wire.Decode(wire.Header{Key: a.Key, Version: version}, body); err == nil {
+				w.do(req)
+			}
+		}
+		w.compare()
+		w.restart()
+	})
+}
+
+// copy returns a world that goes on where w is, and compares hashes only.
+func (w *world) copy(t testing.TB) *world {
+	c := *w
+	c.t, c.quiet, c.journal = t, true, nil
+	c.views, c.late, c.logs = maps.Clone(w.views), map[uint64]any{}, map[PartitionID][][]byte{}
+	for id, log := range w.logs {
+		c.logs[id] = slices.Clip(log)
+	}
+	snapshot := w.m.AppendSnapshot(nil)
+	for _, m := range []**Machine{&c.m, &c.shadow} {
+		var err error
+		if *m, err = Restore(w.cfg, snapshot); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return &c
+}
+
+// appendRequest appends a step with the version that the target makes of it.
+func appendRequest(dst []byte, req kmsg.Request, version int16) []byte {
+	a, _ := wire.Lookup(req.Key())
+	req.SetVersion(version)
+	body := req.AppendTo(nil)
+	dst = append(dst, byte(slices.Index(loopKeys, req.Key())), byte(version-a.Min))
+	return append(binary.BigEndian.AppendUint16(dst, uint16(len(body))), body...)
+}
+
+// requestSeeds are lives of a group, of transactions and of topics.
+func requestSeeds() (seeds [][]byte) {
+	join := kmsg.NewPtrJoinGroupRequest()
+	join.Group, join.ProtocolType, join.SessionTimeoutMillis = "g", "consumer", 6000
+	join.InstanceID = kmsg.StringPtr("i")
+	join.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range", Metadata: []byte("m")}}
+	commit := kmsg.NewPtrOffsetCommitRequest()
+	commit.Group = "g"
+	commit.Topics = []kmsg.OffsetCommitRequestTopic{{Topic: "t", Partitions: []kmsg.OffsetCommitRequestTopicPartition{{Offset: 1}}}}
+	fetch := kmsg.NewPtrOffsetFetchRequest()
+	fetch.Group = "g"
+	fetch.RequireStable = true
+	group := appendRequest(nil, join, 5)
+	group = append(group, stepTick, 0, 20, 0)
+	group = appendRequest(appendRequest(group, commit, 7), fetch, 7)
+	group = append(group, stepRestart, 0, 0, 0, stepTick, 0, 60, 0)
+
+	initID := kmsg.NewPtrInitProducerIDRequest()
+	initID.TransactionalID, initID.TransactionTimeoutMillis = kmsg.StringPtr("x"), 5000
+	end := kmsg.NewPtrEndTxnRequest()
+	end.TransactionalID, end.ProducerID, end.ProducerEpoch, end.Commit = "x", 1, 1, true
+	add := kmsg.NewPtrAddPartitionsToTxnRequest()
+	add.TransactionalID, add.ProducerID, add.ProducerEpoch = "x", 1, 2
+	add.Topics = []kmsg.AddPartitionsToTxnRequestTopic{{Topic: "t", Partitions: []int32{0, 1}}}
+	offsets := kmsg.NewPtrTxnOffsetCommitRequest()
+	offsets.TransactionalID, offsets.ProducerID, offsets.ProducerEpoch, offsets.Group, offsets.Generation = "x", 1, 2, "g", -1
+	offsets.Topics = []kmsg.TxnOffsetCommitRequestTopic{{Topic: "t", Partitions: []kmsg.TxnOffsetCommitRequestTopicPartition{{Offset: 3}}}}
+	txn := appendRequest(appendRequest(nil, end, 4), add, 3)
+	txn = append(appendRequest(txn, offsets, 3), stepTick, 0, 30, 0)
+	txn = appendRequest(append(txn, stepRestart, 0, 0, 0), initID, 4)
+
+	create := kmsg.NewPtrCreateTopicsRequest()
+	create.Topics = []kmsg.CreateTopicsRequestTopic{{Topic: "new", NumPartitions: 2, ReplicationFactor: 1,
+		Configs: []kmsg.CreateTopicsRequestTopicConfig{{Name: "cleanup.policy", Value: kmsg.StringPtr("compact")}}}}
+	grow := kmsg.NewPtrCreatePartitionsRequest()
+	grow.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: "t", Count: 4}}
+	remove := kmsg.NewPtrDeleteTopicsRequest()
+	remove.TopicNames = []string{"t"}
+	topics := appendRequest(appendRequest(appendRequest(nil, create, 5), grow, 2), remove, 3)
+	return [][]byte{group, txn, topics}
+}

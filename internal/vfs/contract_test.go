@@ -16,6 +16,10 @@ func contract(t *testing.T, name string, f func(t *testing.T, disk FS)) {
 	t.Helper()
 	t.Run("os/"+name, func(t *testing.T) { f(t, OS(t.TempDir())) })
 	t.Run("mem/"+name, func(t *testing.T) { f(t, NewMem()) })
+	t.Run("volatile/"+name, func(t *testing.T) { f(t, Volatile(OS(t.TempDir()), 1)) })
+	for seed := range uint64(50) {
+		t.Run("volatile over mem/"+name, func(t *testing.T) { f(t, newVolatile(NewMem(), seed)) })
+	}
 }
 
 func must(t *testing.T, err error) {

@@ -379,14 +379,26 @@ func (m *Mem) SyncDir(dir string) error {
 	if node == nil || node.dir == nil {
 		return &fs.PathError{Op: "syncdir", Path: dir, Err: fs.ErrNotExist}
 	}
+	// What an earlier change did to the same names is overtaken by that and must not come back later.
+	due := make(map[*nameChange]bool)
+	for i, c := range slices.Backward(m.changes) {
+		due[c] = slices.ContainsFunc(c.edits, func(e nameEdit) bool { return e.dir == node }) ||
+			slices.ContainsFunc(m.changes[i+1:], func(later *nameChange) bool { return due[later] && later.sameName(c) })
+	}
 	m.changes = slices.DeleteFunc(m.changes, func(c *nameChange) bool {
-		touches := slices.ContainsFunc(c.edits, func(e nameEdit) bool { return e.dir == node })
-		if touches {
+		if due[c] {
 			c.persist()
 		}
-		return touches
+		return due[c]
 	})
 	return nil
+}
+
+// sameName reports whether both change one name.
+func (c *nameChange) sameName(d *nameChange) bool {
+	return slices.ContainsFunc(c.edits, func(e nameEdit) bool {
+		return slices.ContainsFunc(d.edits, func(f nameEdit) bool { return e.dir == f.dir && e.name == f.name })
+	})
 }
 
 // persist makes a change part of what a power cut leaves.

@@ -71,6 +71,16 @@ func TestPowerLossOfNames(t *testing.T) {
 	}, "d/f"), "-", "a")
 }
 
+func TestSyncedRenameIsNotUndone(t *testing.T) {
+	wantOutcomes(t, outcomes(t, func(m *Mem) {
+		must(t, m.MkdirAll("d"))
+		must(t, create(t, m, "f", "a").Sync())
+		must(t, m.Rename("f", "d/f"))
+		must(t, m.SyncDir("d"))
+		must(t, m.SyncDir("."))
+	}, "f"), "-")
+}
+
 func TestPowerLossOfBytes(t *testing.T) {
 	a, b, zero := bytes.Repeat([]byte("a"), pageBytes), bytes.Repeat([]byte("b"), pageBytes), make([]byte, pageBytes)
 	join := func(parts ...[]byte) string { return string(slices.Concat(parts...)) }

@@ -91,6 +91,19 @@ func TestVolatileForgetsAndTearsBytes(t *testing.T) {
 	}, "f"), a+a, a[:10], a[:10]+zero[10:]+zero[:1], a[:10]+zero[10:]+"x")
 }
 
+func TestVolatileEmptiesFoldersFirst(t *testing.T) {
+	v := newVolatile(OS(t.TempDir()), 1)
+	v.eagerNames = 0
+	must(t, v.MkdirAll("d"))
+	must(t, create(t, v, "d/f", "a").Close())
+	must(t, v.SyncDir("d"))
+	must(t, v.SyncDir("."))
+	must(t, v.Remove("d/f"))
+	must(t, v.Remove("d"))
+	must(t, v.SyncDir("."))
+	list(t, v.under, ".", volatileHome)
+}
+
 func TestVolatileMovesFoldersInOrder(t *testing.T) {
 	v := newVolatile(OS(t.TempDir()), 1)
 	v.eagerNames = 0

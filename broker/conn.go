@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/strandline-io/strandline/broker/edge"
 	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/broker/sequencer"
 	"github.com/strandline-io/strandline/broker/wire"
@@ -42,8 +43,9 @@ type conn struct {
 	mu      sync.Mutex
 	waiting map[uint64]*slot // by operation; nil when nothing is delivered any more
 
-	out   []byte // encoded responses that are not written yet; the writer's
-	fetch fetcher
+	out    []byte        // encoded responses that are not written yet; the writer's
+	fetch  *edge.Fetcher // the writer's, as is waiter
+	waiter *sequencer.Waiter
 }
 
 // slot is one request from its reading to its answer.
@@ -59,7 +61,7 @@ type slot struct {
 	ready bool
 	reply any
 	// produce is set for Produce requests that the loop answers.
-	produce *produceWork
+	produce *edge.Produce
 	// blocks keeps the reader from the next request until this one is answered.
 	blocks    bool
 	loseReply bool
@@ -93,7 +95,7 @@ func newConn(b *Broker, nc net.Conn) *conn {
 	c.clientID.Store(new(string))
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.frames = wire.NewReader(c.gate, b.readerConfig())
-	c.fetch.waiter = sequencer.NewWaiter()
+	c.fetch, c.waiter = b.edge.NewFetcher(), sequencer.NewWaiter()
 	return c
 }
 

@@ -1,32 +1,8 @@
 package broker
 
-import (
-	"github.com/twmb/franz-go/pkg/kmsg"
-)
+import "github.com/twmb/franz-go/pkg/kmsg"
 
 // serveOffsetForLeaderEpoch answers where epochs end (KIP-101, KIP-320).
 func serveOffsetForLeaderEpoch(c *conn, s *slot) error {
-	req := s.req.(*kmsg.OffsetForLeaderEpochRequest)
-	resp := kmsg.NewPtrOffsetForLeaderEpochResponse()
-	resp.Version = req.Version
-	for i := range req.Topics {
-		t := &req.Topics[i]
-		rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
-		rt.Topic = t.Topic
-		for k := range t.Partitions {
-			p := &t.Partitions[k]
-			rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
-			rp.Partition, rp.LeaderEpoch, rp.EndOffset = p.Partition, -1, -1
-			part, _, code := c.b.partition(t.Topic, [16]byte{}, false, p.Partition)
-			if rp.ErrorCode = code; code == 0 {
-				v := part.Load()
-				if rp.ErrorCode = checkEpoch(v, p.CurrentLeaderEpoch); rp.ErrorCode == 0 {
-					rp.LeaderEpoch, rp.EndOffset = epochEnd(v, p.LeaderEpoch)
-				}
-			}
-			rt.Partitions = append(rt.Partitions, rp)
-		}
-		resp.Topics = append(resp.Topics, rt)
-	}
-	return c.respond(s, resp)
+	return c.respond(s, c.b.edge.OffsetForLeaderEpoch(s.req.(*kmsg.OffsetForLeaderEpochRequest)))
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/strandline-io/strandline/broker/edge"
 	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/broker/record"
 	"github.com/strandline-io/strandline/broker/segment"
@@ -178,7 +179,7 @@ func TestSettingsThatKeepChangingAreARetriableError(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 	}
-	if n := rounds.Load(); n != maxJudgements {
+	if n := rounds.Load(); n != edge.MaxJudgements {
 		t.Errorf("%d rounds", n)
 	}
 }

@@ -6,11 +6,11 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime"
 	"sync"
 	"syscall"
 	"time"
 
+	"github.com/strandline-io/strandline/broker/edge"
 	"github.com/strandline-io/strandline/broker/sequencer"
 	"github.com/strandline-io/strandline/broker/wire"
 )
@@ -35,12 +35,10 @@ type Broker struct {
 	engine    loop
 	clusterID string
 
-	pool        wire.Pool
-	admission   *wire.Admission
-	fetchBudget *wire.Budget
-	rebuilding  *wire.Budget  // memory of batches in another compression than they came in
-	unpacking   chan struct{} // one token for each batch that may be decompressed at a time
-	badConns    *throttle
+	pool      wire.Pool
+	admission *wire.Admission
+	edge      *edge.Edge
+	badConns  *throttle
 
 	closing   chan struct{} // closed by Close
 	closeOnce sync.Once
@@ -83,17 +81,19 @@ func New(cfg Config) (*Broker, error) {
 }
 
 func newBroker(cfg Config, listener net.Listener, engine loop, clusterID string) *Broker {
-	return &Broker{
+	b := &Broker{
 		cfg: cfg, log: cfg.Logger, listener: listener, engine: engine, clusterID: clusterID,
-		admission:   wire.NewAdmission(cfg.RequestMemoryBytes),
-		fetchBudget: wire.NewBudget(cfg.FetchMemoryBytes),
-		rebuilding:  wire.NewBudget(cfg.RequestMemoryBytes),
-		unpacking:   make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
-		badConns:    &throttle{now: cfg.Now},
-		closing:     make(chan struct{}),
-		served:      make(chan struct{}),
-		conns:       make(map[*conn]struct{}),
+		admission: wire.NewAdmission(cfg.RequestMemoryBytes),
+		badConns:  &throttle{now: cfg.Now},
+		closing:   make(chan struct{}),
+		served:    make(chan struct{}),
+		conns:     make(map[*conn]struct{}),
 	}
+	b.edge = edge.New(edge.Config{
+		Board: engine.Board(), Now: cfg.Now, Log: cfg.Logger, Pool: &b.pool, FetchMaxBytes: cfg.FetchMaxBytes,
+		FetchMemoryBytes: cfg.FetchMemoryBytes, RebuildMemoryBytes: cfg.RequestMemoryBytes,
+	})
+	return b
 }
 
 // Addr is the address that the broker listens on.

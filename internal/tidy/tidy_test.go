@@ -139,8 +139,8 @@ func isSelector(n ast.Node, pkg, name string) bool {
 var allowed = map[string][]string{
 	"github.com/twmb/franz-go/pkg/kgo":   {"stream/kafka", "cmd", "internal/compress", "test", "examples"},
 	"github.com/twmb/franz-go/pkg/kadm":  {"stream/kafka", "cmd", "test", "examples"},
-	"github.com/twmb/franz-go/pkg/kmsg":  {"broker/wire", "broker/machine", "broker/brokertest", "broker", "broker/sequencer", "stream/kafka", "internal/sim", "cmd", "test"},
-	"github.com/twmb/franz-go/pkg/kerr":  {"broker/wire", "broker/machine", "broker/brokertest", "broker", "broker/sequencer", "broker/record", "stream/kafka", "internal/sim", "cmd", "test"},
+	"github.com/twmb/franz-go/pkg/kmsg":  {"broker/wire", "broker/edge", "broker/machine", "broker/brokertest", "broker", "broker/sequencer", "stream/kafka", "internal/sim", "cmd", "test"},
+	"github.com/twmb/franz-go/pkg/kerr":  {"broker/wire", "broker/edge", "broker/machine", "broker/brokertest", "broker", "broker/sequencer", "broker/record", "stream/kafka", "internal/sim", "cmd", "test"},
 	"github.com/twmb/franz-go/pkg/kfake": {"test"},
 	"github.com/Azure/":                  {"stream/blob"},
 	"github.com/cockroachdb/pebble":      {"stream/state"},
@@ -218,6 +218,7 @@ var ownArrows = map[string][]string{
 	"broker/segment":          {"internal/vfs", "internal/compress", "broker/record"},
 	"broker/wire":             {},
 	"broker/sequencer":        {"broker/journal", "broker/machine", "broker/segment"},
+	"broker/edge":             {"broker/wire", "broker/record", "broker/machine", "broker/machine/producer", "broker/segment", "broker/sequencer", "internal/compress"},
 	"broker/keeper":           {"broker/journal", "broker/machine", "broker/record", "broker/segment", "broker/sequencer"},
 	"stream/progress":         {},
 	"stream/window":           {},

@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/broker/sequencer"
 )
 
 // network is how messages fare at the moment. A connection keeps their order or is lost with all that follows;
@@ -85,7 +87,7 @@ func (w *World) connect(owner *coroutine) *link {
 		return nil
 	}
 	l := &link{w: w, owner: owner, rand: w.stream("link of " + owner.name), calls: make(map[int32]*call)}
-	l.server = &conn{p: w.process, link: l, client: owner.name}
+	l.server = &conn{p: w.process, link: l, client: owner.name, fetch: w.process.edge.NewFetcher(), waiter: sequencer.NewWaiter()}
 	w.process.conns = append(w.process.conns, l.server)
 	return l
 }

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/strandline-io/strandline/broker/edge"
 	"github.com/strandline-io/strandline/broker/journal"
 	"github.com/strandline-io/strandline/broker/keeper"
 	"github.com/strandline-io/strandline/broker/machine"
@@ -12,6 +13,7 @@ import (
 	"github.com/strandline-io/strandline/broker/record"
 	"github.com/strandline-io/strandline/broker/segment"
 	"github.com/strandline-io/strandline/broker/sequencer"
+	"github.com/strandline-io/strandline/broker/wire"
 )
 
 // process is one life of the broker: the real machine, sequencer core, journal and store, without goroutines.
@@ -21,6 +23,9 @@ type process struct {
 	journal *journal.Stepped
 	store   *segment.Store
 	board   *sequencer.Board
+	edge    *edge.Edge
+	pool    wire.Pool
+	parked  []*conn // with a Fetch that waits for data
 	machine *machine.Machine
 	verify  *machine.Machine // replays every unit as it is appended (V8)
 	core    *sequencer.Core
@@ -123,6 +128,7 @@ func (p *process) start(r *keeper.Recovery) {
 	p.verify = verify
 	p.decided, p.durable = r.LastSeq, r.LastSeq
 	p.board = r.Board(p.journal, p.store)
+	p.edge = p.newEdge()
 	p.newHousekeeper(r)
 	durability := journal.DurabilityFsync
 	if w.mode.write {
@@ -270,6 +276,7 @@ func (p *process) loop() {
 	for i := range a.Publish {
 		p.show(&a.Publish[i])
 	}
+	p.wakeParked()
 	for _, d := range a.Deliver {
 		p.checkReplies(d.Replies)
 		d.Box.Deliver(d.Replies)

@@ -27,7 +27,10 @@ func (u *cursor) atEnd() bool { return u.offset == u.hw && u.lso == u.hw }
 // fetch reads on once, as a consumer does (kafka-eos.md C.5); ok is false if the outcome is not known.
 func (c *client) fetch(u *cursor) (values []*value, ok bool) {
 	req := kmsg.NewPtrFetchRequest()
-	req.MaxBytes, req.SessionEpoch = 1<<20, -1
+	req.MaxBytes, req.SessionEpoch, req.MinBytes = 1<<20, -1, 1
+	if c.w.chance(30) {
+		req.MaxWaitMillis = c.w.Int32N(400)
+	}
 	if u.committed {
 		req.IsolationLevel = 1
 	}

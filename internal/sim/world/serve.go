@@ -1,39 +1,68 @@
 package world
 
 import (
-	"errors"
+	"context"
+	"log/slog"
+	"slices"
+	"time"
 
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/strandline-io/strandline/broker/edge"
 	"github.com/strandline-io/strandline/broker/machine"
-	"github.com/strandline-io/strandline/broker/machine/producer"
-	"github.com/strandline-io/strandline/broker/record"
-	"github.com/strandline-io/strandline/broker/segment"
 	"github.com/strandline-io/strandline/broker/sequencer"
 	"github.com/strandline-io/strandline/broker/wire"
 )
 
-// conn is the broker's end of a connection: requests in order, answers in order, what reads published state evaluated
-// when everything before it was answered, as in package broker.
+// conn is the broker's end of a connection. What it decides is package edge's; what is modelled is the goroutines of
+// package broker around it: requests are taken in order, not before the one is answered that blocks the reader, and
+// answered in order, those from published state when everything before them was answered.
 type conn struct {
 	p      *process
 	link   *link
 	client string
+	frames [][]byte // not taken yet
 	slots  []*slot
+	fetch  *edge.Fetcher
+	waiter *sequencer.Waiter
+	closed bool
 }
 
 type slot struct {
-	header wire.Header
-	req    kmsg.Request
-	op     uint64 // 0: answered from published state
-	ready  bool
-	reply  any
+	header  wire.Header
+	req     kmsg.Request
+	frame   []byte
+	users   int    // of frame
+	op      uint64 // 0: answered from published state
+	ready   bool
+	reply   any
+	produce *edge.Produce
+	untilUs int64 // a Fetch waits for data
+	parked  bool
 }
 
 func (c *conn) reset() { c.link.reset() }
 
 func (c *conn) receive(frame []byte) {
+	c.frames = append(c.frames, frame)
+	c.take()
+}
+
+// take reads on until a request blocks.
+func (c *conn) take() {
+	for len(c.frames) > 0 && !c.closed && !slices.ContainsFunc(c.slots, func(s *slot) bool { return blocks(s.header.Key) }) {
+		frame := c.frames[0]
+		c.frames = c.frames[1:]
+		c.accept(frame)
+	}
+}
+
+// blocks says for which requests a connection reads no further before they are answered.
+func blocks(key int16) bool {
+	return !slices.Contains([]int16{0, 8, 12, 22, 24, 25, 26, 28}, key)
+}
+
+func (c *conn) accept(frame []byte) {
 	w := c.p.w
 	h, body, served, err := wire.ParseHeader(frame, c.client)
 	if err != nil || !served {
@@ -43,25 +72,47 @@ func (c *conn) receive(frame []byte) {
 	if err != nil {
 		w.fail("codec: %v", err)
 	}
-	s := &slot{header: h, req: req}
+	s := &slot{header: h, req: req, frame: frame, users: 1}
 	c.slots = append(c.slots, s)
 	switch r := req.(type) {
-	case *kmsg.FetchRequest, *kmsg.ListOffsetsRequest:
+	case *kmsg.FetchRequest:
+		s.untilUs = w.nowUs + int64(max(r.MaxWaitMillis, 0))*msInUs
+		c.flush()
+	case *kmsg.ListOffsetsRequest, *kmsg.OffsetForLeaderEpochRequest:
 		c.flush()
 	case *kmsg.ProduceRequest:
-		c.submit(s, c.judge(r), len(frame))
+		s.produce = c.p.edge.Produce(r, 1<<20)
+		c.submitProduce(s)
 	default:
-		c.submit(s, req, len(frame))
+		c.submit(s, req, nil)
 	}
 }
 
-func (c *conn) submit(s *slot, body any, size int) {
+func (c *conn) submitProduce(s *slot) {
+	s.users++
+	_, release := s.produce.Grown()
+	c.submit(s, &s.produce.Op, func() {
+		release()
+		s.release()
+	})
+}
+
+// release spoils a frame that nobody may look at any more, as its next user would.
+func (s *slot) release() {
+	if s.users--; s.users == 0 {
+		for i := range s.frame {
+			s.frame[i] = 0xdd
+		}
+	}
+}
+
+func (c *conn) submit(s *slot, body any, written func()) {
 	op := &sequencer.Operation{
 		Op:  machine.Op{Client: machine.Client{ID: c.client, Host: "127.0.0.1", Principal: "User:ANONYMOUS"}, Body: body},
-		Box: c, SizeBytes: int64(size),
+		Box: c, SizeBytes: int64(len(s.frame)), Written: written,
 	}
 	c.p.submit(op)
-	s.op = op.ID
+	s.op, s.ready = op.ID, false
 }
 
 // Deliver implements sequencer.Mailbox.
@@ -78,158 +129,127 @@ func (c *conn) Deliver(replies []machine.Reply) {
 
 // flush answers what may be answered.
 func (c *conn) flush() {
-	for len(c.slots) > 0 {
+	for len(c.slots) > 0 && !c.closed {
 		s := c.slots[0]
-		if s.op != 0 && !s.ready {
+		if s.op != 0 && !s.ready || !c.answer(s) {
 			return
 		}
 		c.slots = c.slots[1:]
-		switch req := s.req.(type) {
-		case *kmsg.FetchRequest:
-			c.link.answer(c.fetch(s, req))
-			continue
-		case *kmsg.ListOffsetsRequest:
-			s.reply = c.listOffsets(req)
-		case *kmsg.ProduceRequest:
-			s.reply = produced(req, s.reply.(*machine.ProduceReply))
+		s.release()
+		c.take()
+	}
+}
+
+// answer reports false if it is not due yet.
+func (c *conn) answer(s *slot) bool {
+	var resp kmsg.Response
+	switch req := s.req.(type) {
+	case *kmsg.FetchRequest:
+		return c.answerFetch(s, req)
+	case *kmsg.ListOffsetsRequest:
+		resp = c.p.edge.ListOffsets(req)
+	case *kmsg.OffsetForLeaderEpochRequest:
+		resp = c.p.edge.OffsetForLeaderEpoch(req)
+	case *kmsg.ProduceRequest:
+		if s.produce.Again(s.reply.(*machine.ProduceReply)) {
+			c.submitProduce(s)
+			return false
 		}
-		resp := s.reply.(kmsg.Response)
-		resp.SetVersion(s.header.Version)
-		c.link.answer(wire.AppendResponse(nil, s.header.CorrelationID, resp))
-	}
-}
-
-// judge checks batches as a connection does, under the settings that the board shows. Topics here never change theirs.
-func (c *conn) judge(req *kmsg.ProduceRequest) *machine.Produce {
-	op := &machine.Produce{Version: req.Version, Acks: req.Acks, TransactionalID: req.TransactionID}
-	for _, t := range req.Topics {
-		for _, p := range t.Partitions {
-			pp := machine.ProducePartition{Topic: t.Topic, TopicID: t.TopicID, Partition: p.Partition}
-			batch, h, err := record.OneBatch(p.Records)
-			if err != nil {
-				c.p.w.fail("codec: a batch is refused: %v", err)
-			}
-			pp.Batch, pp.Header = batch, h
-			if topic, ok := c.p.board.Topic(t.Topic); ok {
-				pp.SettingsVersion = topic.SettingsVersion
-				r := record.Check(h, batch, batch[record.HeaderSize:], record.Policy{
-					NowMs: c.p.w.wall(), MaxBatchBytes: topic.Settings.MaxMessageBytes,
-					TimestampBeforeMaxMs: topic.Settings.TimestampBeforeMaxMs, TimestampAfterMaxMs: topic.Settings.TimestampAfterMaxMs,
-				})
-				if pp.Verdict.Code, pp.Verdict.Message = r.Code, r.Message; r.Code == 0 {
-					pp.Header = record.Settle(h, batch, r)
-				}
-			}
-			op.Partitions = append(op.Partitions, pp)
+		produced, err := s.produce.Response()
+		switch {
+		case err != nil: // without acks the connection says it
+			c.closed = true
+			c.link.reset()
+			return false
+		case produced == nil:
+			return true
 		}
+		resp = produced
+	default:
+		resp = s.reply.(kmsg.Response)
 	}
-	return op
+	resp.SetVersion(s.header.Version)
+	c.link.answer(wire.AppendResponse(nil, s.header.CorrelationID, resp))
+	return true
 }
 
-func produced(req *kmsg.ProduceRequest, reply *machine.ProduceReply) *kmsg.ProduceResponse {
-	resp := kmsg.NewPtrProduceResponse()
-	at := 0
-	for _, t := range req.Topics {
-		rt := kmsg.NewProduceResponseTopic()
-		rt.Topic, rt.TopicID = t.Topic, t.TopicID
-		for _, p := range t.Partitions {
-			r := reply.Partitions[at]
-			at++
-			rp := kmsg.NewProduceResponseTopicPartition()
-			rp.Partition, rp.ErrorCode, rp.BaseOffset = p.Partition, r.Code, r.BaseOffset
-			if r.Stale {
-				rp.ErrorCode = kerr.NotLeaderForPartition.Code
-			}
-			rt.Partitions = append(rt.Partitions, rp)
-		}
-		resp.Topics = append(resp.Topics, rt)
+// answerFetch parks the request until there is enough to read, or its time is over.
+func (c *conn) answerFetch(s *slot, req *kmsg.FetchRequest) bool {
+	w := c.p.w
+	if !s.parked && !c.fetch.Begin(req) {
+		c.writeFetch(s)
+		return true
 	}
-	return resp
+	last := w.nowUs >= s.untilUs
+	enough, _ := c.fetch.Evaluate(last, nil)
+	if !enough && !s.parked {
+		s.parked = true
+		c.fetch.Watch(c.waiter)
+		c.p.parked = append(c.p.parked, c)
+		c.p.after(s.untilUs-w.nowUs, c.flush)
+		enough, _ = c.fetch.Evaluate(last, nil)
+	}
+	if !enough {
+		return false
+	}
+	if s.parked {
+		c.fetch.Unwatch(c.waiter)
+		c.p.parked = slices.DeleteFunc(c.p.parked, func(other *conn) bool { return other == c })
+	}
+	c.writeFetch(s)
+	return true
 }
 
-func (c *conn) partition(topic string, index int32) *sequencer.Partition {
-	t, ok := c.p.board.Topic(topic)
-	if !ok || int(index) >= len(t.Partitions) {
-		return nil
-	}
-	return c.p.board.Partition(t.Partitions[index])
-}
-
-func limitOf(v *sequencer.Published, isolation int8) int64 {
-	if isolation == 1 {
-		return v.LastStable
-	}
-	return v.HighWatermark
-}
-
-// fetch answers from one load of the partition's view.
-func (c *conn) fetch(s *slot, req *kmsg.FetchRequest) []byte {
-	rt, rp := &req.Topics[0], &req.Topics[0].Partitions[0]
-	out := wire.FetchPartition{Index: rp.Partition, HighWatermark: -1, LastStable: -1, LogStart: -1}
-	var records []byte
-	part := c.partition(rt.Topic, rp.Partition)
-	if part == nil {
-		out.ErrorCode = kerr.UnknownTopicOrPartition.Code
-	} else {
-		records = c.readPartition(part, req, rp, &out)
-	}
-	var enc wire.FetchResponse
-	enc.Begin(req.Version, s.header.CorrelationID, 0, 1)
-	enc.Topic(rt.Topic, rt.TopicID, 1)
-	enc.Partition(&out, records)
-	enc.EndTopic()
-	pieces, _ := enc.Finish(nil, nil)
+func (c *conn) writeFetch(s *slot) {
 	var frame []byte
-	for _, p := range pieces {
-		frame = append(frame, p...)
+	for _, piece := range c.fetch.Response(s.header.CorrelationID, wire.FetchBroker{ID: 1, Host: "broker", Port: 9092}) {
+		frame = append(frame, piece...)
 	}
-	return frame
+	c.fetch.End()
+	c.link.answer(frame)
 }
 
-func (c *conn) readPartition(part *sequencer.Partition, req *kmsg.FetchRequest, rp *kmsg.FetchRequestTopicPartition, out *wire.FetchPartition) []byte {
-	v := part.Load()
-	out.HighWatermark, out.LastStable, out.LogStart = v.HighWatermark, v.LastStable, v.LogStart
-	if rp.FetchOffset < v.LogStart || rp.FetchOffset > v.HighWatermark {
-		out.ErrorCode = kerr.OffsetOutOfRange.Code
-		return nil
-	}
-	if req.IsolationLevel == 1 {
-		out.Aborted = []wire.FetchAborted{}
-	}
-	limit := limitOf(v, req.IsolationLevel)
-	if rp.FetchOffset >= limit {
-		return nil
-	}
-	records, err := v.Log.Read(nil, rp.FetchOffset, limit, int(rp.PartitionMaxBytes), true)
-	switch {
-	case errors.Is(err, segment.ErrMoved), err != nil && c.p.w.diskIsDead():
-		out.ErrorCode = kerr.NotLeaderForPartition.Code
-		return nil
-	case err != nil:
-		c.p.w.fail("damage: partition %d cannot be read at %d: %v", v.Partition, rp.FetchOffset, err)
-	}
-	if req.IsolationLevel == 1 {
-		for _, a := range producer.AbortedWithin(v.Aborted, rp.FetchOffset, record.EndOffset(records)) {
-			out.Aborted = append(out.Aborted, wire.FetchAborted{ProducerID: a.ProducerID, FirstOffset: a.FirstOffset})
+// wakeParked lets those fetches look again whose partitions have changed.
+func (p *process) wakeParked() {
+	for _, c := range slices.Clone(p.parked) {
+		select {
+		case <-c.waiter.C:
+			c.flush()
+		default:
 		}
 	}
-	return records
 }
 
-func (c *conn) listOffsets(req *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
-	resp := kmsg.NewPtrListOffsetsResponse()
-	rt := kmsg.NewListOffsetsResponseTopic()
-	rt.Topic = req.Topics[0].Topic
-	for _, p := range req.Topics[0].Partitions {
-		rp := kmsg.NewListOffsetsResponseTopicPartition()
-		rp.Partition = p.Partition
-		if part := c.partition(rt.Topic, p.Partition); part == nil {
-			rp.ErrorCode = kerr.UnknownTopicOrPartition.Code
-		} else {
-			rp.Offset = limitOf(part.Load(), req.IsolationLevel)
-		}
-		rt.Partitions = append(rt.Partitions, rp)
-	}
-	resp.Topics = append(resp.Topics, rt)
-	return resp
+// newEdge wires what connections decide.
+func (p *process) newEdge() *edge.Edge {
+	return edge.New(edge.Config{
+		Board: p.board, Pool: &p.pool, Log: slog.New(alarm{p}),
+		Now:           func() time.Time { return time.UnixMilli(p.w.wall()) },
+		FetchMaxBytes: 1 << 20, FetchMemoryBytes: 64 << 20, RebuildMemoryBytes: 64 << 20,
+	})
 }
+
+// alarm is a log in which nothing may be written that is worse than a warning, unless the disk is to blame.
+type alarm struct{ p *process }
+
+// Enabled implements slog.Handler.
+func (alarm) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelError }
+
+// Handle implements slog.Handler.
+func (a alarm) Handle(_ context.Context, r slog.Record) error {
+	if !a.p.w.diskIsDead() {
+		text := r.Message
+		r.Attrs(func(attr slog.Attr) bool {
+			text += " " + attr.String()
+			return true
+		})
+		a.p.w.fail("damage: %s", text)
+	}
+	return nil
+}
+
+// WithAttrs implements slog.Handler.
+func (a alarm) WithAttrs([]slog.Attr) slog.Handler { return a }
+
+// WithGroup implements slog.Handler.
+func (a alarm) WithGroup(string) slog.Handler { return a }

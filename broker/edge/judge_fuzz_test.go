@@ -1,4 +1,4 @@
-package broker
+package edge
 
 import (
 	"bytes"
@@ -64,17 +64,14 @@ func judgeAnything(t *testing.T, raw []byte, settings machine.Settings, version 
 	if err != nil {
 		return
 	}
-	broker := &Broker{
-		cfg:       Config{Now: func() time.Time { return time.UnixMilli(judgeNowMs) }},
-		unpacking: make(chan struct{}, 1),
-	}
+	e := New(Config{Now: func() time.Time { return time.UnixMilli(judgeNowMs) }, Pool: new(wire.Pool)})
 	var stored []byte
 	var header record.Header
 	var verdict machine.Verdict
 	const bound = 4 << 20
 	alloc.Within(t, bound+len(raw), 16, func() {
 		grown := growth{budget: wire.NewBudget(bound), limit: bound}
-		stored, header, verdict = broker.judgeBatch(version, bytes.Clone(batch), h, &settings, &grown)
+		stored, header, verdict = e.judgeBatch(version, bytes.Clone(batch), h, &settings, &grown)
 		grown.release()
 		if n := grown.budget.InUse(); n != 0 {
 			t.Fatalf("%d bytes are still taken", n)
@@ -94,7 +91,7 @@ func judgeAnything(t *testing.T, raw []byte, settings machine.Settings, version 
 		t.Fatalf("not what was sent:\n%s", diff)
 	}
 	grown := growth{budget: wire.NewBudget(bound), limit: bound}
-	again, _, verdict := broker.judgeBatch(version, bytes.Clone(stored), header, &settings, &grown)
+	again, _, verdict := e.judgeBatch(version, bytes.Clone(stored), header, &settings, &grown)
 	if verdict.Code != 0 || !bytes.Equal(again, stored) {
 		t.Fatalf("judged again: %+v, or it is changed", verdict)
 	}

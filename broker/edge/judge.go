@@ -1,4 +1,4 @@
-package broker
+package edge
 
 import (
 	"errors"
@@ -24,13 +24,13 @@ const versionZstd = 7
 // its length does not change, else in memory of its own.
 //
 // A topic that is not known is left to the loop, which says so, or knows it meanwhile and sends the batch back.
-func (b *Broker) judge(version int16, records []byte, p *machine.ProducePartition, grown *growth) {
+func (e *Edge) judge(version int16, records []byte, p *machine.ProducePartition, grown *growth) {
 	var t *machine.Topic
 	var known bool
 	if p.Topic != "" {
-		t, known = b.engine.Board().Topic(p.Topic)
+		t, known = e.Board.Topic(p.Topic)
 	} else {
-		t, known = b.engine.Board().TopicByID(p.TopicID)
+		t, known = e.Board.TopicByID(p.TopicID)
 	}
 	batch, h, err := record.OneBatch(records)
 	if err != nil {
@@ -43,7 +43,7 @@ func (b *Broker) judge(version int16, records []byte, p *machine.ProducePartitio
 	}
 	p.SettingsVersion = t.SettingsVersion
 	if err == nil {
-		p.Batch, p.Header, p.Verdict = b.judgeBatch(version, batch, h, &t.Settings, grown)
+		p.Batch, p.Header, p.Verdict = e.judgeBatch(version, batch, h, &t.Settings, grown)
 	}
 }
 
@@ -82,12 +82,12 @@ func (g *growth) release() {
 }
 
 // judgeBatch judges a batch under settings and returns it as it should be stored.
-func (b *Broker) judgeBatch(version int16, batch []byte, h record.Header, settings *machine.Settings, grown *growth) ([]byte, record.Header, machine.Verdict) {
+func (e *Edge) judgeBatch(version int16, batch []byte, h record.Header, settings *machine.Settings, grown *growth) ([]byte, record.Header, machine.Verdict) {
 	if h.Codec() == record.CodecZstd && version < versionZstd {
 		return batch, h, machine.Verdict{Code: kerr.UnsupportedCompressionType.Code, Message: "zstd needs Produce version 7 or later"}
 	}
 	policy := record.Policy{
-		NowMs:                b.cfg.Now().UnixMilli(),
+		NowMs:                e.Now().UnixMilli(),
 		MaxBatchBytes:        settings.MaxMessageBytes,
 		Compacted:            settings.CleanupCompact,
 		LogAppendTime:        settings.LogAppendTime,
@@ -99,9 +99,9 @@ func (b *Broker) judgeBatch(version int16, batch []byte, h record.Header, settin
 	}
 	section := batch[record.HeaderSize:]
 	if h.Codec() != record.CodecNone {
-		b.unpacking <- struct{}{}
-		defer func() { <-b.unpacking }()
-		unpacked := b.pool.Get(min(4*len(section), maxUnpackedBytes))
+		e.unpacking <- struct{}{}
+		defer func() { <-e.unpacking }()
+		unpacked := e.Pool.Get(min(4*len(section), maxUnpackedBytes))
 		defer unpacked.Release()
 		var err error
 		if section, err = compress.Decode(h.Codec(), section, unpacked.B, maxUnpackedBytes); err != nil {

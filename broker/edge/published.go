@@ -1,4 +1,4 @@
-package broker
+package edge
 
 import (
 	"sort"
@@ -16,8 +16,8 @@ import (
 const noEpoch = -1
 
 // partition finds a published partition. byID says that the request names topics by id.
-func (b *Broker) partition(name string, id [16]byte, byID bool, index int32) (*sequencer.Partition, *machine.Topic, int16) {
-	board := b.engine.Board()
+func (e *Edge) partition(name string, id [16]byte, byID bool, index int32) (*sequencer.Partition, *machine.Topic, int16) {
+	board := e.Board
 	var t *machine.Topic
 	var ok bool
 	if byID {

@@ -1,0 +1,50 @@
+// Package edge is what a connection decides by itself, beside the loop: whether the content of a batch is fit to be
+// stored, and what readers get. It knows no connection: the broker's goroutines and the simulation call the same code.
+// Nothing here changes what the broker knows; reads are answered from published views, each loaded once.
+package edge
+
+import (
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/strandline-io/strandline/broker/sequencer"
+	"github.com/strandline-io/strandline/broker/wire"
+)
+
+// Config of an Edge; every field is needed.
+type Config struct {
+	Board *sequencer.Board
+	Now   func() time.Time
+	Log   *slog.Logger
+	Pool  *wire.Pool
+	// FetchMaxBytes bounds one Fetch response, except that its first batch comes whole.
+	FetchMaxBytes int32
+	// FetchMemoryBytes bounds what all responses that are being read take.
+	FetchMemoryBytes int64
+	// RebuildMemoryBytes bounds batches that are stored in another compression than they came in.
+	RebuildMemoryBytes int64
+}
+
+// Edge serves all connections. It may be called from anywhere.
+type Edge struct {
+	Config
+	fetchBudget *wire.Budget
+	rebuilding  *wire.Budget
+	unpacking   chan struct{} // one token for each batch that may be decompressed at a time
+}
+
+// New returns an Edge over a board.
+func New(cfg Config) *Edge {
+	return &Edge{
+		Config:      cfg,
+		fetchBudget: wire.NewBudget(cfg.FetchMemoryBytes),
+		rebuilding:  wire.NewBudget(cfg.RebuildMemoryBytes),
+		unpacking:   make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
+	}
+}
+
+// MemoryInUse is what batches in another compression and responses take at the moment.
+func (e *Edge) MemoryInUse() (rebuildBytes, fetchBytes int64) {
+	return e.rebuilding.InUse(), e.fetchBudget.InUse()
+}

@@ -1,0 +1,31 @@
+package edge
+
+import (
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// OffsetForLeaderEpoch answers where epochs end (KIP-101, KIP-320).
+func (e *Edge) OffsetForLeaderEpoch(req *kmsg.OffsetForLeaderEpochRequest) *kmsg.OffsetForLeaderEpochResponse {
+	resp := kmsg.NewPtrOffsetForLeaderEpochResponse()
+	resp.Version = req.Version
+	for i := range req.Topics {
+		t := &req.Topics[i]
+		rt := kmsg.NewOffsetForLeaderEpochResponseTopic()
+		rt.Topic = t.Topic
+		for k := range t.Partitions {
+			p := &t.Partitions[k]
+			rp := kmsg.NewOffsetForLeaderEpochResponseTopicPartition()
+			rp.Partition, rp.LeaderEpoch, rp.EndOffset = p.Partition, -1, -1
+			part, _, code := e.partition(t.Topic, [16]byte{}, false, p.Partition)
+			if rp.ErrorCode = code; code == 0 {
+				v := part.Load()
+				if rp.ErrorCode = checkEpoch(v, p.CurrentLeaderEpoch); rp.ErrorCode == 0 {
+					rp.LeaderEpoch, rp.EndOffset = epochEnd(v, p.LeaderEpoch)
+				}
+			}
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	return resp
+}

@@ -220,7 +220,7 @@ func (m *Machine) rememberRefused(p *partition, batch *producer.Batch, r *Produc
 	case r.Stale || batch.Transactional:
 		p.producers.Refused(*batch)
 	default:
-		p.producers.Forget(batch.ProducerID)
+		p.producers.GaveUp(*batch)
 	}
 }
 

@@ -80,3 +80,13 @@ func (p *Partition) Forget(producerID int64) {
 		delete(p.refused, producerID)
 	}
 }
+
+// GaveUp notes that b did not go in and that the client will not send it again: what comes behind it need not wait for
+// it, but still waits for an earlier one.
+func (p *Partition) GaveUp(b Batch) {
+	r := p.refused[b.ProducerID]
+	if r == nil || r.epoch > b.Epoch || r.epoch == b.Epoch && r.lowest < b.FirstSequence {
+		return
+	}
+	p.Forget(b.ProducerID)
+}

@@ -80,6 +80,29 @@ func TestBoundOfRefusals(t *testing.T) {
 	}
 }
 
+// A batch that was given up lets those behind it go in, but not past an earlier one that will come again.
+func TestGaveUp(t *testing.T) {
+	p := NewTable(Config{}).NewPartition(1)
+	b := func(sequence int32) Batch {
+		return Batch{ProducerID: 1, FirstSequence: sequence, LastSequence: sequence}
+	}
+	p.Refused(b(0))
+	p.GaveUp(b(1))
+	if o := p.Check(b(2)); o.Code != 45 {
+		t.Errorf("code %d, want 45: sequence 0 was refused and will come again", o.Code)
+	}
+	p.GaveUp(Batch{ProducerID: 2})
+	p.GaveUp(b(0))
+	if o := p.Check(b(2)); o.Code != 0 {
+		t.Errorf("code %d, want 0: nothing before it will come", o.Code)
+	}
+	p.Refused(Batch{ProducerID: 1, Epoch: 1})
+	p.GaveUp(b(0))
+	if o := p.Check(Batch{ProducerID: 1, Epoch: 1, FirstSequence: 1, LastSequence: 1}); o.Code != 45 {
+		t.Errorf("code %d, want 45: what an older epoch gave up does not count", o.Code)
+	}
+}
+
 func TestRestoreRefuses(t *testing.T) {
 	f := func(e Entry, why string) {
 		t.Helper()

@@ -1,5 +1,5 @@
 // Command sim runs the simulation for one seed, or for many. -seed N -v prints a readable trace, the same each time;
-// -seed N -shrink looks for the least that still fails.
+// -seed N -shrink looks for the least that still fails. With -cores it runs the pure cores alone, and many seeds a second.
 package main
 
 import (
@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/strandline-io/strandline/internal/sim/cores"
 	"github.com/strandline-io/strandline/internal/sim/world"
 )
 
@@ -27,6 +28,8 @@ func main() {
 	readers := flag.Bool("readers", false, "judge by what clients see alone")
 	without := flag.String("without", "", "clients and faults (by number) to leave out, separated by commas")
 	faultsMs := flag.Int64("faults-ms", 0, "when faults end, earlier than usual")
+	pure := flag.Bool("cores", false, "simulate the pure cores alone: a thousand seeds a second")
+	operations := flag.Int("operations", 0, "with -cores: random steps before the faults end, fewer than usual")
 	flag.Parse()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // a world is small and makes much garbage
@@ -40,13 +43,17 @@ func main() {
 		}
 	}
 	ok := true
-	switch {
-	case *seeds != "":
-		var from, to uint64
+	from, to := *seed, *seed
+	if *seeds != "" {
 		if _, err := fmt.Sscanf(*seeds, "%d-%d", &from, &to); err != nil {
 			fmt.Fprintf(os.Stderr, "sim: -seeds is %q, want A-B: %v\n", *seeds, err)
 			os.Exit(2)
 		}
+	}
+	switch {
+	case *pure:
+		ok = runCores(cores.Options{Seed: *seed, Operations: *operations}, from, to, *parallel, *verbose, *shrink)
+	case *seeds != "":
 		ok = runMany(o, from, to, *parallel)
 	case *shrink:
 		ok = runShrink(o)

@@ -1,0 +1,64 @@
+// Package cores simulates the pure cores alone, without disk, codec and network layers: the broker's machine under
+// clients that lose, delay and repeat, with crashes and old snapshots, against a model of the protocol and what readers
+// see; and the stream's tasks against one pass over their input. A seed takes about a millisecond and replays to the
+// byte.
+package cores
+
+import (
+	"io"
+)
+
+// Options of one run.
+type Options struct {
+	Seed uint64
+	// Operations bounds the random steps before the faults end; 0 is as many as the seed wants.
+	Operations int
+	// Trace, when not nil, gets one line for each step.
+	Trace io.Writer
+}
+
+// Result is what a run came to.
+type Result struct {
+	// Err is the first violated check; nil if all held.
+	Err error
+	// Hash sums up the content of every step; equal seeds have equal hashes.
+	Hash uint64
+	// Operations is how many random steps were taken.
+	Operations int
+	Stats      Stats
+}
+
+// Stats says what a run has crossed.
+type Stats struct {
+	Steps, Crashes, Lost, Snapshots, Commits, Aborts, Read int
+}
+
+// Add sums up.
+func (s *Stats) Add(o Stats) {
+	s.Steps += o.Steps
+	s.Crashes += o.Crashes
+	s.Lost += o.Lost
+	s.Snapshots += o.Snapshots
+	s.Commits += o.Commits
+	s.Aborts += o.Aborts
+	s.Read += o.Read
+}
+
+// Run runs one seed.
+func Run(o Options) Result { return runMachine(o.Seed, o.Operations, o.Trace) }
+
+// Shrink finds the smallest number of operations with which a failing seed fails, and that run.
+func Shrink(o Options) (operations int, r Result) {
+	o.Trace = nil
+	whole := Run(o)
+	if whole.Err == nil {
+		return 0, whole
+	}
+	for n := 1; n < whole.Operations; n++ {
+		o.Operations = n
+		if r := Run(o); r.Err != nil {
+			return n, r
+		}
+	}
+	return whole.Operations, whole
+}

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"github.com/strandline-io/strandline/broker/machine/codec"
 	"github.com/strandline-io/strandline/broker/machine/producer"
 	"github.com/strandline-io/strandline/broker/machine/txn"
 	"github.com/strandline-io/strandline/broker/record"
@@ -18,11 +19,11 @@ type batchSource struct {
 
 func (s *batchSource) next() (record.Header, error) {
 	if len(s.headers) == 0 {
-		return record.Header{}, corrupt("more records of batches than batches")
+		return record.Header{}, codec.Corrupt("more records of batches than batches")
 	}
 	h, err := record.ParseHeader(s.headers[0])
 	if err != nil {
-		return record.Header{}, corrupt("batch header: %v", err)
+		return record.Header{}, codec.Corrupt("batch header: %v", err)
 	}
 	s.headers = s.headers[1:]
 	return h, nil
@@ -31,33 +32,33 @@ func (s *batchSource) next() (record.Header, error) {
 // Replay applies one journaled unit: its Meta and the first 61 bytes of each of its batches, in unit order. An error
 // wraps ErrCorrupt; the machine must not be used afterwards. The bytes stay the caller's.
 func (m *Machine) Replay(meta []byte, headers [][]byte) error {
-	r := reader{b: meta}
-	if v := r.byte(); v != metaVersion && r.err == nil {
-		r.fail("unit of version %d, this program reads %d: it was written by a newer one", v, metaVersion)
+	r := reader{codec.NewReader(meta)}
+	if v := r.Byte(); v != metaVersion && r.Err() == nil {
+		r.Fail("unit of version %d, this program reads %d: it was written by a newer one", v, metaVersion)
 	}
 	now := Now{WallMs: r.millis(), EngineMs: r.engine()}
 	if now.EngineMs < m.lastNow.EngineMs {
-		r.fail("engine time %d after %d", now.EngineMs, m.lastNow.EngineMs)
+		r.Fail("engine time %d after %d", now.EngineMs, m.lastNow.EngineMs)
 	}
-	if r.err != nil {
-		return r.err
+	if r.Err() != nil {
+		return r.Err()
 	}
 	if mutant.On("replay forgets the wall clock") {
 		now.WallMs = m.lastNow.WallMs
 	}
 	m.applyNow(now)
 	batches := batchSource{headers: headers}
-	for len(r.b) > 0 {
-		kind, payload := r.byte(), r.take(r.uvarint())
-		if r.err != nil {
-			return r.err
+	for r.Len() > 0 {
+		kind, payload := r.Byte(), r.Take(r.Uvarint())
+		if r.Err() != nil {
+			return r.Err()
 		}
 		if err := m.applyReplayed(kind, payload, &batches); err != nil {
 			return err
 		}
 	}
 	if n := len(batches.headers); n > 0 {
-		return corrupt("%d batches without a record", n)
+		return codec.Corrupt("%d batches without a record", n)
 	}
 	// Ids of a block that was begun may have been given out without a trace.
 	m.nextProducerID = m.producerIDsEnd
@@ -83,18 +84,18 @@ func (m *Machine) applyNow(now Now) {
 
 // applyBatchRecord applies a record that names one of the unit's batches.
 func (m *Machine) applyBatchRecord(kind uint8, payload []byte, h record.Header) error {
-	r := reader{b: payload}
+	r := reader{codec.NewReader(payload)}
 	id := r.id()
 	var commit, bumped bool
 	if kind == kindMarker {
 		commit, bumped = readFlags(&r)
 	}
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return err
 	}
 	p := m.partitions[id]
 	if p == nil {
-		return corrupt("batch at offset %d for partition %d, which is unknown", h.BaseOffset, id)
+		return codec.Corrupt("batch at offset %d for partition %d, which is unknown", h.BaseOffset, id)
 	}
 	if kind == kindMarker {
 		return m.applyMarker(p, h, commit, bumped)
@@ -105,14 +106,14 @@ func (m *Machine) applyBatchRecord(kind uint8, payload []byte, h record.Header) 
 // applyBatch takes over a data batch.
 func (m *Machine) applyBatch(p *partition, h record.Header) error {
 	if h.Control() {
-		return corrupt("control batch at offset %d of partition %d stands for data", h.BaseOffset, p.id)
+		return codec.Corrupt("control batch at offset %d of partition %d stands for data", h.BaseOffset, p.id)
 	}
 	if err := m.applyPlace(p, h); err != nil {
 		return err
 	}
 	if h.Idempotent() {
 		if h.BaseSequence < 0 || h.ProducerEpoch < 0 {
-			return corrupt("batch at offset %d of partition %d has producer epoch %d, sequence %d", h.BaseOffset, p.id, h.ProducerEpoch, h.BaseSequence)
+			return codec.Corrupt("batch at offset %d of partition %d has producer epoch %d, sequence %d", h.BaseOffset, p.id, h.ProducerEpoch, h.BaseSequence)
 		}
 		b := producer.Batch{
 			ProducerID: h.ProducerID, Epoch: h.ProducerEpoch,
@@ -120,7 +121,7 @@ func (m *Machine) applyBatch(p *partition, h record.Header) error {
 		}
 		m.hash = mix(m.hash, p.producers.ApplyBatch(b, h.BaseOffset, h.LastOffset(), h.MaxTimestamp, m.lastNow.EngineMs))
 	} else if h.Transactional() {
-		return corrupt("transactional batch at offset %d of partition %d without a producer id", h.BaseOffset, p.id)
+		return codec.Corrupt("transactional batch at offset %d of partition %d without a producer id", h.BaseOffset, p.id)
 	}
 	m.hash = mix(m.hash, uint64(p.lastStable()))
 	return nil
@@ -129,7 +130,7 @@ func (m *Machine) applyBatch(p *partition, h record.Header) error {
 // applyMarker takes over a transaction marker, whose type the header does not say.
 func (m *Machine) applyMarker(p *partition, h record.Header, commit, bumped bool) error {
 	if !h.Control() || h.LastOffsetDelta != 0 || h.ProducerID < 0 || h.ProducerEpoch < 0 {
-		return corrupt("batch at offset %d of partition %d stands for a marker", h.BaseOffset, p.id)
+		return codec.Corrupt("batch at offset %d of partition %d stands for a marker", h.BaseOffset, p.id)
 	}
 	if err := m.applyPlace(p, h); err != nil {
 		return err
@@ -138,7 +139,7 @@ func (m *Machine) applyMarker(p *partition, h record.Header, commit, bumped bool
 		ProducerID: h.ProducerID, Epoch: h.ProducerEpoch, CoordinatorEpoch: m.LeaderEpoch(), Commit: commit, BumpsEpoch: bumped,
 	}
 	if code, detail := p.producers.CheckMarker(marker); code != 0 {
-		return corrupt("marker at offset %d of partition %d: %s", h.BaseOffset, p.id, detail)
+		return codec.Corrupt("marker at offset %d of partition %d: %s", h.BaseOffset, p.id, detail)
 	}
 	m.hash = mix(m.hash, p.producers.ApplyMarker(marker, h.BaseOffset, h.MaxTimestamp, m.lastNow.EngineMs))
 	m.hash = mix(mix(m.hash, uint64(len(p.producers.Aborted()))), uint64(p.lastStable()))
@@ -148,11 +149,11 @@ func (m *Machine) applyMarker(p *partition, h record.Header, commit, bumped bool
 // applyPlace gives a batch its place at the partition's end.
 func (m *Machine) applyPlace(p *partition, h record.Header) error {
 	if h.BaseOffset != p.end || h.LastOffsetDelta < 0 || h.NextOffset() > maxOffset {
-		return corrupt("batch of offsets %d to %d for partition %d, which ends at %d", h.BaseOffset, h.LastOffset(), p.id, p.end)
+		return codec.Corrupt("batch of offsets %d to %d for partition %d, which ends at %d", h.BaseOffset, h.LastOffset(), p.id, p.end)
 	}
 	epoch := m.LeaderEpoch()
 	if h.LeaderEpoch != epoch {
-		return corrupt("batch at offset %d of partition %d has leader epoch %d in incarnation %d", h.BaseOffset, p.id, h.LeaderEpoch, epoch)
+		return codec.Corrupt("batch at offset %d of partition %d has leader epoch %d in incarnation %d", h.BaseOffset, p.id, h.LeaderEpoch, epoch)
 	}
 	if n := len(p.epochs); n == 0 || p.epochs[n-1].Epoch < epoch {
 		p.epochs = append(p.epochs, EpochStart{Epoch: epoch, StartOffset: p.end})
@@ -166,23 +167,20 @@ func (m *Machine) applyPlace(p *partition, h record.Header) error {
 func (m *Machine) apply(kind uint8, payload []byte) error {
 	m.hash = mixBytes(mix(m.hash, uint64(kind)), payload)
 	if kind >= firstGroupKind && kind <= lastGroupKind {
-		if err := m.groups.Apply(kind, payload); err != nil {
-			return corrupt("%w", err)
-		}
-		return nil
+		return m.groups.Apply(kind, payload)
 	}
 	if kind >= kindTxnInit {
 		return m.applyTxn(kind, payload)
 	}
-	r := reader{b: payload}
+	r := reader{codec.NewReader(payload)}
 	switch kind {
 	case kindIncarnation:
-		return m.applyIncarnation(r.uint32(), &r)
+		return m.applyIncarnation(r.Uint32(), &r)
 	case kindTopicCreated:
 		t := readTopicCreated(&r)
 		return r.then(func() error { return m.applyTopicCreated(t) })
 	case kindTopicDeleted:
-		name := r.string()
+		name := r.String()
 		return r.then(func() error { return m.applyTopicDeleted(name) })
 	case kindPartitionsAdded:
 		a := readPartitionsAdded(&r)
@@ -194,22 +192,22 @@ func (m *Machine) apply(kind uint8, payload []byte) error {
 		end := r.offset()
 		return r.then(func() error { return m.applyProducerIDs(end) })
 	case kindProducerForgotten:
-		id, producerID := r.id(), r.varint()
+		id, producerID := r.id(), r.Varint()
 		return r.then(func() error { return m.applyProducerForgotten(id, producerID) })
 	}
-	return corrupt("unknown record kind %d: it was written by a newer program", kind)
+	return codec.Corrupt("unknown record kind %d: it was written by a newer program", kind)
 }
 
 // then calls f if everything was read well.
 func (r *reader) then(f func() error) error {
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return err
 	}
 	return f()
 }
 
 func (m *Machine) applyTxn(kind uint8, payload []byte) error {
-	r := reader{b: payload}
+	r := reader{codec.NewReader(payload)}
 	var sum uint64
 	var err error
 	now := m.lastNow.EngineMs
@@ -224,13 +222,13 @@ func (m *Machine) applyTxn(kind uint8, payload []byte) error {
 		e := readEnd(&r)
 		err = r.then(func() error { sum, err = m.applyTxnEnd(e, now); return err })
 	case kindTxnExpire:
-		e := txn.Expire{ID: r.string()}
+		e := txn.Expire{ID: r.String()}
 		err = r.then(func() error { return m.txns.ApplyExpire(e) })
 	default:
-		return corrupt("unknown record kind %d: it was written by a newer program", kind)
+		return codec.Corrupt("unknown record kind %d: it was written by a newer program", kind)
 	}
 	if err != nil {
-		return corrupt("%w", err)
+		return codec.Corrupt("%w", err)
 	}
 	m.hash = mix(m.hash, sum)
 	return nil
@@ -248,11 +246,11 @@ func (m *Machine) applyTxnEnd(e txn.End, now int64) (uint64, error) {
 }
 
 func (m *Machine) applyIncarnation(number uint32, r *reader) error {
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return err
 	}
 	if number <= m.incarnation || number > maxIncarnation {
-		return corrupt("incarnation %d after %d", number, m.incarnation)
+		return codec.Corrupt("incarnation %d after %d", number, m.incarnation)
 	}
 	m.incarnation = number
 	return nil
@@ -263,7 +261,7 @@ const maxIncarnation = 1<<31 - 1
 
 func (m *Machine) applyProducerIDs(end int64) error {
 	if end <= m.producerIDsEnd {
-		return corrupt("producer ids are reserved up to %d, they were up to %d", end, m.producerIDsEnd)
+		return codec.Corrupt("producer ids are reserved up to %d, they were up to %d", end, m.producerIDsEnd)
 	}
 	m.producerIDsEnd = end
 	return nil
@@ -272,7 +270,7 @@ func (m *Machine) applyProducerIDs(end int64) error {
 func (m *Machine) applyProducerForgotten(id PartitionID, producerID int64) error {
 	p := m.partitions[id]
 	if p == nil || !p.producers.Remove(producerID) {
-		return corrupt("producer %d of partition %d is forgotten, but is unknown or has an open transaction", producerID, id)
+		return codec.Corrupt("producer %d of partition %d is forgotten, but is unknown or has an open transaction", producerID, id)
 	}
 	return nil
 }

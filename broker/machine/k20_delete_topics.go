@@ -3,6 +3,8 @@ package machine
 import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/broker/machine/codec"
 )
 
 // DeleteTopics (key 20), v1 to 6. v6 may name topics by id. An open transaction that wrote to a deleted topic goes on
@@ -31,7 +33,7 @@ func (m *Machine) deleteOne(name *string, id [16]byte) kmsg.DeleteTopicsResponse
 		return r
 	}
 	r.Topic, r.TopicID = kmsg.StringPtr(t.Name), t.ID
-	m.record(kindTopicDeleted, appendString(m.beginRecord(), t.Name))
+	m.record(kindTopicDeleted, codec.AppendString(m.beginRecord(), t.Name))
 	m.step.out.Topics = append(m.step.out.Topics, TopicChange{Topic: *t.Topic, Deleted: true})
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/strandline-io/strandline/broker/machine/codec"
 	"github.com/strandline-io/strandline/broker/machine/txn"
 )
 
@@ -37,7 +38,7 @@ func (m *Machine) initProducerID(req *kmsg.InitProducerIDRequest) {
 		return
 	}
 	if plan.Forget != nil {
-		m.record(kindTxnExpire, appendString(m.beginRecord(), plan.Forget.ID))
+		m.record(kindTxnExpire, codec.AppendString(m.beginRecord(), plan.Forget.ID))
 	}
 	if plan.Abort != nil {
 		m.endTransaction(plan.Abort)

@@ -3,6 +3,7 @@ package machine
 import (
 	"encoding/binary"
 
+	"github.com/strandline-io/strandline/broker/machine/codec"
 	"github.com/strandline-io/strandline/broker/machine/txn"
 )
 
@@ -40,7 +41,7 @@ type topicCreated struct {
 }
 
 func (t *topicCreated) append(dst []byte) []byte {
-	dst = appendString(dst, t.name)
+	dst = codec.AppendString(dst, t.name)
 	dst = append(dst, t.id[:]...)
 	dst = binary.AppendUvarint(dst, uint64(t.firstID))
 	dst = binary.AppendUvarint(dst, uint64(t.partitions))
@@ -50,8 +51,8 @@ func (t *topicCreated) append(dst []byte) []byte {
 
 func readTopicCreated(r *reader) topicCreated {
 	return topicCreated{
-		name: r.string(), id: r.uuid(), firstID: r.id(), partitions: int32(r.below(1 << 31)),
-		settingsVersion: r.uint32(), settings: readSettings(r),
+		name: r.String(), id: r.UUID(), firstID: r.id(), partitions: int32(r.Below(1 << 31)),
+		settingsVersion: r.Uint32(), settings: readSettings(r),
 	}
 }
 
@@ -63,13 +64,13 @@ type partitionsAdded struct {
 }
 
 func (a *partitionsAdded) append(dst []byte) []byte {
-	dst = appendString(dst, a.name)
+	dst = codec.AppendString(dst, a.name)
 	dst = binary.AppendUvarint(dst, uint64(a.firstID))
 	return binary.AppendUvarint(dst, uint64(a.partitions))
 }
 
 func readPartitionsAdded(r *reader) partitionsAdded {
-	return partitionsAdded{name: r.string(), firstID: r.id(), partitions: int32(r.below(1 << 31))}
+	return partitionsAdded{name: r.String(), firstID: r.id(), partitions: int32(r.Below(1 << 31))}
 }
 
 func appendShelved(dst []byte, all []ShelvedLength) []byte {
@@ -84,7 +85,7 @@ func appendShelved(dst []byte, all []ShelvedLength) []byte {
 }
 
 func readShelved(r *reader) []ShelvedLength {
-	all := make([]ShelvedLength, r.count(4))
+	all := make([]ShelvedLength, r.Count(4))
 	for i := range all {
 		all[i] = ShelvedLength{Partition: r.id(), FileBase: r.offset(), FileBytes: r.offset(), EndOffset: r.offset()}
 	}
@@ -92,7 +93,7 @@ func readShelved(r *reader) []ShelvedLength {
 }
 
 func appendInit(dst []byte, i *txn.Init) []byte {
-	dst = appendString(dst, i.ID)
+	dst = codec.AppendString(dst, i.ID)
 	dst = binary.AppendVarint(dst, i.ProducerID)
 	dst = binary.AppendVarint(dst, i.PrevProducerID)
 	dst = binary.AppendVarint(dst, int64(i.Epoch))
@@ -102,19 +103,19 @@ func appendInit(dst []byte, i *txn.Init) []byte {
 
 func readInit(r *reader) txn.Init {
 	return txn.Init{
-		ID: r.string(), ProducerID: r.varint(), PrevProducerID: r.varint(),
-		Epoch: r.int16(), LastEpoch: r.int16(), TimeoutMs: r.int32(),
+		ID: r.String(), ProducerID: r.Varint(), PrevProducerID: r.Varint(),
+		Epoch: r.Int16(), LastEpoch: r.Int16(), TimeoutMs: r.Int32(),
 	}
 }
 
 func appendAdd(dst []byte, a *txn.Add) []byte {
-	dst = appendString(dst, a.ID)
+	dst = codec.AppendString(dst, a.ID)
 	dst = appendPartitions(dst, a.Partitions)
 	return appendStrings(dst, a.Groups)
 }
 
 func readAdd(r *reader) txn.Add {
-	return txn.Add{ID: r.string(), Partitions: readPartitions(r), Groups: readStrings(r)}
+	return txn.Add{ID: r.String(), Partitions: readPartitions(r), Groups: readStrings(r)}
 }
 
 func appendPartitions(dst []byte, ids []uint32) []byte {
@@ -126,9 +127,9 @@ func appendPartitions(dst []byte, ids []uint32) []byte {
 }
 
 func readPartitions(r *reader) []uint32 {
-	ids := make([]uint32, r.count(1))
+	ids := make([]uint32, r.Count(1))
 	for i := range ids {
-		ids[i] = r.uint32()
+		ids[i] = r.Uint32()
 	}
 	return ids
 }
@@ -136,21 +137,21 @@ func readPartitions(r *reader) []uint32 {
 func appendStrings(dst []byte, all []string) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(all)))
 	for _, s := range all {
-		dst = appendString(dst, s)
+		dst = codec.AppendString(dst, s)
 	}
 	return dst
 }
 
 func readStrings(r *reader) []string {
-	all := make([]string, r.count(1))
+	all := make([]string, r.Count(1))
 	for i := range all {
-		all[i] = r.string()
+		all[i] = r.String()
 	}
 	return all
 }
 
 func appendEnd(dst []byte, e *txn.End) []byte {
-	dst = appendString(dst, e.ID)
+	dst = codec.AppendString(dst, e.ID)
 	dst = append(dst, flags(e.Commit, e.Fence))
 	dst = binary.AppendVarint(dst, e.ProducerID)
 	dst = binary.AppendVarint(dst, e.PrevProducerID)
@@ -159,9 +160,9 @@ func appendEnd(dst []byte, e *txn.End) []byte {
 }
 
 func readEnd(r *reader) txn.End {
-	e := txn.End{ID: r.string()}
+	e := txn.End{ID: r.String()}
 	e.Commit, e.Fence = readFlags(r)
-	e.ProducerID, e.PrevProducerID, e.Epoch, e.LastEpoch = r.varint(), r.varint(), r.int16(), r.int16()
+	e.ProducerID, e.PrevProducerID, e.Epoch, e.LastEpoch = r.Varint(), r.Varint(), r.Int16(), r.Int16()
 	return e
 }
 
@@ -178,16 +179,16 @@ func flags(first, second bool) byte {
 }
 
 func readFlags(r *reader) (first, second bool) {
-	b := r.byte()
+	b := r.Byte()
 	if b > 3 {
-		r.fail("unknown flags %#x", b)
+		r.Fail("unknown flags %#x", b)
 	}
 	return b&1 != 0, b&2 != 0
 }
 
 func (s *Settings) append(dst []byte) []byte {
 	dst = append(dst, flags(s.CleanupCompact, s.CleanupDelete), flags(s.LogAppendTime, false))
-	dst = appendString(dst, s.CompressionType)
+	dst = codec.AppendString(dst, s.CompressionType)
 	for _, v := range [...]int64{
 		s.RetentionMs, s.RetentionBytes, s.DeleteRetentionMs, int64(s.MaxMessageBytes), s.TimestampBeforeMaxMs,
 		s.TimestampAfterMaxMs, int64(s.MinInsyncReplicas), int64(s.SegmentBytes),
@@ -196,7 +197,7 @@ func (s *Settings) append(dst []byte) []byte {
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(s.Explicit)))
 	for _, e := range s.Explicit {
-		dst = appendString(appendString(dst, e.Name), e.Value)
+		dst = codec.AppendString(codec.AppendString(dst, e.Name), e.Value)
 	}
 	return dst
 }
@@ -205,13 +206,13 @@ func readSettings(r *reader) Settings {
 	var s Settings
 	s.CleanupCompact, s.CleanupDelete = readFlags(r)
 	s.LogAppendTime, _ = readFlags(r)
-	s.CompressionType = r.string()
-	s.RetentionMs, s.RetentionBytes, s.DeleteRetentionMs = r.varint(), r.varint(), r.varint()
-	s.MaxMessageBytes, s.TimestampBeforeMaxMs, s.TimestampAfterMaxMs = r.int32(), r.varint(), r.varint()
-	s.MinInsyncReplicas, s.SegmentBytes = r.int32(), r.int32()
-	n := r.count(2)
+	s.CompressionType = r.String()
+	s.RetentionMs, s.RetentionBytes, s.DeleteRetentionMs = r.Varint(), r.Varint(), r.Varint()
+	s.MaxMessageBytes, s.TimestampBeforeMaxMs, s.TimestampAfterMaxMs = r.Int32(), r.Varint(), r.Varint()
+	s.MinInsyncReplicas, s.SegmentBytes = r.Int32(), r.Int32()
+	n := r.Count(2)
 	for range n {
-		s.Explicit = append(s.Explicit, Setting{Name: r.string(), Value: r.string()})
+		s.Explicit = append(s.Explicit, Setting{Name: r.String(), Value: r.String()})
 	}
 	return s
 }

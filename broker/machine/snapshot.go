@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"iter"
 
+	"github.com/strandline-io/strandline/broker/machine/codec"
 	"github.com/strandline-io/strandline/broker/machine/producer"
 	"github.com/strandline-io/strandline/broker/machine/txn"
 	"github.com/strandline-io/strandline/internal/mutant"
@@ -37,7 +38,7 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 }
 
 func appendTopic(dst []byte, t *topic) []byte {
-	dst = appendString(dst, t.Name)
+	dst = codec.AppendString(dst, t.Name)
 	dst = append(dst, t.ID[:]...)
 	dst = binary.AppendUvarint(dst, uint64(t.SettingsVersion))
 	dst = t.Settings.append(dst)
@@ -95,7 +96,7 @@ func appendEntries(dst []byte, all iter.Seq[producer.Entry], idle bool) []byte {
 func appendTransactions(dst []byte, all iter.Seq[txn.Entry]) []byte {
 	for e := range all {
 		dst = append(dst, 1)
-		dst = appendString(dst, e.ID)
+		dst = codec.AppendString(dst, e.ID)
 		dst = append(dst, byte(e.State))
 		for _, v := range [...]int64{
 			e.ProducerID, e.PrevProducerID, int64(e.Epoch), int64(e.LastEpoch), int64(e.TimeoutMs), e.StartMs, e.UpdatedMs,
@@ -113,20 +114,20 @@ func appendTransactions(dst []byte, all iter.Seq[txn.Entry]) []byte {
 // caller's.
 func Restore(cfg Config, data []byte) (*Machine, error) {
 	m := New(cfg)
-	r := &reader{b: data}
-	if v := r.byte(); v != snapshotVersion && r.err == nil {
-		r.fail("snapshot of version %d, this program reads %d: it was written by a newer one", v, snapshotVersion)
+	r := &reader{codec.NewReader(data)}
+	if v := r.Byte(); v != snapshotVersion && r.Err() == nil {
+		r.Fail("snapshot of version %d, this program reads %d: it was written by a newer one", v, snapshotVersion)
 	}
 	m.lastNow = Now{WallMs: r.millis(), EngineMs: r.engine()}
-	if b := r.take(8); len(b) == 8 {
+	if b := r.Take(8); len(b) == 8 {
 		m.hash = binary.LittleEndian.Uint64(b)
 	}
-	m.incarnation = uint32(r.below(maxIncarnation + 1))
+	m.incarnation = uint32(r.Below(maxIncarnation + 1))
 	m.producerIDsEnd = r.offset()
 	m.nextProducerID = m.producerIDsEnd
 	m.nextPartition = r.id()
-	m.settingsVersion = r.uint32()
-	for range r.count(1) {
+	m.settingsVersion = r.Uint32()
+	for range r.Count(1) {
 		m.restoreTopic(r)
 	}
 	for _, p := range m.sortedPartitions() {
@@ -135,25 +136,25 @@ func Restore(cfg Config, data []byte) (*Machine, error) {
 	m.restoreIdle(r)
 	m.restoreTransactions(r)
 	m.restoreTransactions(r)
-	groups := r.take(r.uvarint())
-	if err := r.end(); err != nil {
+	groups := r.Take(r.Uvarint())
+	if err := r.End(); err != nil {
 		return nil, err
 	}
 	if err := m.groups.Restore(groups); err != nil {
-		return nil, corrupt("%w", err)
+		return nil, err
 	}
 	return m, nil
 }
 
 func (m *Machine) restoreTopic(r *reader) {
-	t := &topic{Topic: &Topic{Name: r.string(), ID: r.uuid(), SettingsVersion: r.uint32(), Settings: readSettings(r)}}
+	t := &topic{Topic: &Topic{Name: r.String(), ID: r.UUID(), SettingsVersion: r.Uint32(), Settings: readSettings(r)}}
 	if m.topics[t.Name] != nil || m.topicsByID[t.ID] != nil || t.SettingsVersion > m.settingsVersion {
-		r.fail("topic %q with id %x and settings version %d comes twice or is ahead of %d", t.Name, t.ID, t.SettingsVersion, m.settingsVersion)
+		r.Fail("topic %q with id %x and settings version %d comes twice or is ahead of %d", t.Name, t.ID, t.SettingsVersion, m.settingsVersion)
 	}
-	for range r.count(1) {
+	for range r.Count(1) {
 		p := &partition{id: r.id(), topic: t.Name, number: int32(len(t.partitions))}
 		if p.id >= m.nextPartition || m.partitions[p.id] != nil {
-			r.fail("partition %d of topic %q comes twice or is not below %d", p.id, t.Name, m.nextPartition)
+			r.Fail("partition %d of topic %q comes twice or is not below %d", p.id, t.Name, m.nextPartition)
 			break
 		}
 		p.producers = m.producers.NewPartition(uint32(p.id))
@@ -161,7 +162,7 @@ func (m *Machine) restoreTopic(r *reader) {
 		t.Partitions = append(t.Partitions, p.id)
 		m.partitions[p.id] = p
 	}
-	if r.err != nil {
+	if r.Err() != nil {
 		// Half a topic must not be looked at.
 		for _, p := range t.partitions {
 			delete(m.partitions, p.id)
@@ -169,7 +170,7 @@ func (m *Machine) restoreTopic(r *reader) {
 		return
 	}
 	if n := len(m.sorted); n > 0 && m.sorted[n-1].Name >= t.Name {
-		r.fail("topic %q comes behind %q", t.Name, m.sorted[n-1].Name)
+		r.Fail("topic %q comes behind %q", t.Name, m.sorted[n-1].Name)
 	}
 	m.topics[t.Name], m.topicsByID[t.ID] = t, t
 	m.collisions[collisionKey(t.Name)] = t.Name
@@ -178,7 +179,7 @@ func (m *Machine) restoreTopic(r *reader) {
 
 func (m *Machine) restorePartition(r *reader, p *partition) {
 	if id := r.id(); id != p.id {
-		r.fail("partition %d in the place of %d", id, p.id)
+		r.Fail("partition %d in the place of %d", id, p.id)
 	}
 	p.logStart, p.end = r.offset(), r.offset()
 	p.shelved = ShelvedLength{FileBase: r.offset(), FileBytes: r.offset(), EndOffset: r.offset()}
@@ -186,45 +187,45 @@ func (m *Machine) restorePartition(r *reader, p *partition) {
 		p.shelved.Partition = p.id
 	}
 	if p.logStart > p.end || p.shelved.EndOffset > p.end {
-		r.fail("partition %d starts at %d, is shelved up to %d and ends at %d", p.id, p.logStart, p.shelved.EndOffset, p.end)
+		r.Fail("partition %d starts at %d, is shelved up to %d and ends at %d", p.id, p.logStart, p.shelved.EndOffset, p.end)
 	}
-	for range r.count(2) {
-		e := EpochStart{Epoch: r.int32(), StartOffset: r.offset()}
+	for range r.Count(2) {
+		e := EpochStart{Epoch: r.Int32(), StartOffset: r.offset()}
 		if n := len(p.epochs); e.StartOffset > p.end || (n > 0 && (e.Epoch <= p.epochs[n-1].Epoch || e.StartOffset < p.epochs[n-1].StartOffset)) {
-			r.fail("epoch %d of partition %d starts at %d, not behind its predecessor", e.Epoch, p.id, e.StartOffset)
+			r.Fail("epoch %d of partition %d starts at %d, not behind its predecessor", e.Epoch, p.id, e.StartOffset)
 		}
 		p.epochs = append(p.epochs, e)
 	}
-	aborted := make([]producer.Aborted, r.count(4))
+	aborted := make([]producer.Aborted, r.Count(4))
 	for i := range aborted {
-		aborted[i] = producer.Aborted{ProducerID: r.varint(), FirstOffset: r.offset(), LastOffset: r.offset(), LastStable: r.offset()}
+		aborted[i] = producer.Aborted{ProducerID: r.Varint(), FirstOffset: r.offset(), LastOffset: r.offset(), LastStable: r.offset()}
 	}
 	r.check(p.producers.RestoreAborted(aborted))
 	for r.more() {
 		e := producer.Entry{Partition: uint32(p.id), TxnFirstOffset: r.offset()}
 		if e.TxnFirstOffset >= p.end {
-			r.fail("transaction at offset %d of partition %d, which ends at %d", e.TxnFirstOffset, p.id, p.end)
+			r.Fail("transaction at offset %d of partition %d, which ends at %d", e.TxnFirstOffset, p.id, p.end)
 		}
 		m.restoreEntry(r, p, e)
 	}
 }
 
 // more reads whether another element follows.
-func (r *reader) more() bool { return r.bool() && r.err == nil }
+func (r *reader) more() bool { return r.Bool() && r.Err() == nil }
 
 // check takes over a problem that somebody else found.
 func (r *reader) check(err error) {
 	if err != nil {
-		r.fail("%w", err)
+		r.Fail("%w", err)
 	}
 }
 
 func (m *Machine) restoreIdle(r *reader) {
 	for r.more() {
-		e := producer.Entry{Partition: r.uint32(), TxnFirstOffset: -1}
+		e := producer.Entry{Partition: r.Uint32(), TxnFirstOffset: -1}
 		p := m.partitions[PartitionID(e.Partition)]
 		if p == nil {
-			r.fail("producer of partition %d, which is unknown", e.Partition)
+			r.Fail("producer of partition %d, which is unknown", e.Partition)
 			return
 		}
 		m.restoreEntry(r, p, e)
@@ -233,24 +234,24 @@ func (m *Machine) restoreIdle(r *reader) {
 
 func (m *Machine) restoreEntry(r *reader, p *partition, e producer.Entry) {
 	forgotten := mutant.On("sequences forgotten at restart") && e.TxnFirstOffset < 0 || mutant.On("open transaction forgotten at restart") && e.TxnFirstOffset >= 0
-	e.ProducerID, e.Epoch, e.CoordinatorEpoch = r.varint(), r.int16(), r.int32()
-	e.LastTimestampMs, e.TouchedMs = r.varint(), r.within(0, m.lastNow.EngineMs)
-	e.Batches = make([]producer.CachedBatch, min(r.count(4), 255))
+	e.ProducerID, e.Epoch, e.CoordinatorEpoch = r.Varint(), r.Int16(), r.Int32()
+	e.LastTimestampMs, e.TouchedMs = r.Varint(), r.Within(0, m.lastNow.EngineMs)
+	e.Batches = make([]producer.CachedBatch, min(r.Count(4), 255))
 	for i := range e.Batches {
-		e.Batches[i] = producer.CachedBatch{LastSequence: r.int32(), Delta: r.int32(), LastOffset: r.within(0, p.end), TimestampMs: r.varint()}
+		e.Batches[i] = producer.CachedBatch{LastSequence: r.Int32(), Delta: r.Int32(), LastOffset: r.Within(0, p.end), TimestampMs: r.Varint()}
 	}
-	if r.err == nil && !forgotten {
+	if r.Err() == nil && !forgotten {
 		r.check(p.producers.Restore(e))
 	}
 }
 
 func (m *Machine) restoreTransactions(r *reader) {
 	for r.more() {
-		e := txn.Entry{ID: r.string(), State: txn.State(r.byte())}
-		e.ProducerID, e.PrevProducerID, e.Epoch, e.LastEpoch = r.varint(), r.varint(), r.int16(), r.int16()
-		e.TimeoutMs, e.StartMs, e.UpdatedMs = r.int32(), r.within(-1, m.lastNow.EngineMs), r.within(0, m.lastNow.EngineMs)
+		e := txn.Entry{ID: r.String(), State: txn.State(r.Byte())}
+		e.ProducerID, e.PrevProducerID, e.Epoch, e.LastEpoch = r.Varint(), r.Varint(), r.Int16(), r.Int16()
+		e.TimeoutMs, e.StartMs, e.UpdatedMs = r.Int32(), r.Within(-1, m.lastNow.EngineMs), r.Within(0, m.lastNow.EngineMs)
 		e.Partitions, e.Groups = readPartitions(r), readStrings(r)
-		if r.err == nil {
+		if r.Err() == nil {
 			r.check(m.txns.Restore(e, m.lastNow.EngineMs))
 		}
 	}

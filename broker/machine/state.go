@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/strandline-io/strandline/broker/machine/codec"
 	"github.com/strandline-io/strandline/broker/machine/producer"
 )
 
@@ -71,13 +72,13 @@ func (m *Machine) addPartitions(t *topic, first PartitionID, count int32) {
 
 func (m *Machine) applyTopicCreated(c topicCreated) error {
 	if m.topics[c.name] != nil || m.topicsByID[c.id] != nil {
-		return corrupt("topic %q with id %x is created twice", c.name, c.id)
+		return codec.Corrupt("topic %q with id %x is created twice", c.name, c.id)
 	}
 	if err := m.checkNewPartitions(c.name, c.firstID, c.partitions); err != nil {
 		return err
 	}
 	if c.settingsVersion <= m.settingsVersion {
-		return corrupt("topic %q has settings of version %d, %d is taken", c.name, c.settingsVersion, m.settingsVersion)
+		return codec.Corrupt("topic %q has settings of version %d, %d is taken", c.name, c.settingsVersion, m.settingsVersion)
 	}
 	t := &topic{Topic: &Topic{Name: c.name, ID: c.id, Settings: c.settings, SettingsVersion: c.settingsVersion}}
 	m.addPartitions(t, c.firstID, c.partitions)
@@ -92,7 +93,7 @@ func (m *Machine) applyTopicCreated(c topicCreated) error {
 // checkNewPartitions refuses ids that were used before: an id is for ever.
 func (m *Machine) checkNewPartitions(name string, first PartitionID, count int32) error {
 	if count < 1 || count > maxPartitionsPerRecord || first != m.nextPartition || uint64(first)+uint64(count) > maxPartitionID {
-		return corrupt("topic %q gets %d partitions from id %d on, the next free one is %d", name, count, first, m.nextPartition)
+		return codec.Corrupt("topic %q gets %d partitions from id %d on, the next free one is %d", name, count, first, m.nextPartition)
 	}
 	return nil
 }
@@ -105,7 +106,7 @@ const (
 func (m *Machine) applyPartitionsAdded(a partitionsAdded) error {
 	t := m.topics[a.name]
 	if t == nil {
-		return corrupt("topic %q, which is unknown, gets partitions", a.name)
+		return codec.Corrupt("topic %q, which is unknown, gets partitions", a.name)
 	}
 	if err := m.checkNewPartitions(a.name, a.firstID, a.partitions); err != nil {
 		return err
@@ -117,7 +118,7 @@ func (m *Machine) applyPartitionsAdded(a partitionsAdded) error {
 func (m *Machine) applyTopicDeleted(name string) error {
 	t := m.topics[name]
 	if t == nil {
-		return corrupt("topic %q, which is unknown, is deleted", name)
+		return codec.Corrupt("topic %q, which is unknown, is deleted", name)
 	}
 	for _, p := range t.partitions {
 		p.producers.Drop()
@@ -143,10 +144,10 @@ func (m *Machine) applyShelved(all []ShelvedLength) error {
 	for _, s := range all {
 		p := m.partitions[s.Partition]
 		if p == nil {
-			return corrupt("partition %d, which is unknown, is shelved", s.Partition)
+			return codec.Corrupt("partition %d, which is unknown, is shelved", s.Partition)
 		}
 		if s.EndOffset > p.end || s.EndOffset < p.shelved.EndOffset {
-			return corrupt("partition %d is shelved up to offset %d, not in %d to %d", s.Partition, s.EndOffset, p.shelved.EndOffset, p.end)
+			return codec.Corrupt("partition %d is shelved up to offset %d, not in %d to %d", s.Partition, s.EndOffset, p.shelved.EndOffset, p.end)
 		}
 		p.shelved = s
 	}

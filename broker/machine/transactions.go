@@ -6,6 +6,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 
+	"github.com/strandline-io/strandline/broker/machine/codec"
 	"github.com/strandline-io/strandline/broker/machine/producer"
 	"github.com/strandline-io/strandline/broker/machine/txn"
 	"github.com/strandline-io/strandline/broker/record"
@@ -118,7 +119,7 @@ func (m *Machine) tick() {
 		if !due {
 			break
 		}
-		m.record(kindTxnExpire, appendString(m.beginRecord(), e.ID))
+		m.record(kindTxnExpire, codec.AppendString(m.beginRecord(), e.ID))
 	}
 	for range maxExpiriesPerTick {
 		if at, ok := m.producers.NextExpiry(); !ok || at > now {

@@ -212,8 +212,9 @@ var ownArrows = map[string][]string{
 	"broker/record":           {},
 	"broker/machine/producer": {"broker/record"},
 	"broker/machine/txn":      {"broker/record", "broker/machine/producer"},
-	"broker/machine/group":    {},
-	"broker/machine":          {"broker/record", "broker/machine/producer", "broker/machine/txn", "broker/machine/group"},
+	"broker/machine/codec":    {},
+	"broker/machine/group":    {"broker/machine/codec"},
+	"broker/machine":          {"broker/record", "broker/machine/codec", "broker/machine/producer", "broker/machine/txn", "broker/machine/group"},
 	"broker/journal":          {"internal/vfs"},
 	"broker/segment":          {"internal/vfs", "internal/compress", "broker/record"},
 	"broker/wire":             {},
@@ -230,7 +231,7 @@ var ownArrows = map[string][]string{
 // pure are the ° packages: no clock, no I/O, no goroutines, no locks, no randomness.
 var pure = []string{
 	"broker/record", "broker/machine", "broker/machine/producer", "broker/machine/txn", "broker/machine/group",
-	"stream/progress", "stream/window", "stream/task/core",
+	"broker/machine/codec", "stream/progress", "stream/window", "stream/task/core",
 }
 
 // reactors are single files or file prefixes held to the same rules.

@@ -3,13 +3,14 @@ package group
 import (
 	"encoding/binary"
 
+	"github.com/strandline-io/strandline/broker/machine/codec"
 	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // Apply applies one durable record, decided now or replayed. An error wraps ErrCorrupt: the record is damaged or does
 // not fit the state; the state is unchanged then. The payload stays the caller's.
 func (gs *Groups) Apply(kind uint8, payload []byte) error {
-	r := &reader{b: payload}
+	r := &reader{codec.NewReader(payload)}
 	switch kind {
 	case kindGeneration:
 		return gs.applyGeneration(r)
@@ -28,26 +29,26 @@ func (gs *Groups) Apply(kind uint8, payload []byte) error {
 	case kindGroupRemoved:
 		return gs.applyGroupRemoved(r)
 	}
-	return corrupt("unknown record kind %d", kind)
+	return codec.Corrupt("unknown record kind %d", kind)
 }
 
 func (gs *Groups) applyGeneration(r *reader) error {
 	rec := readGeneration(r)
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return err
 	}
 	if len(rec.members) == 0 {
-		return corrupt("generation %d of group %q has no members", rec.generation, rec.group)
+		return codec.Corrupt("generation %d of group %q has no members", rec.generation, rec.group)
 	}
 	seen := make(map[string]bool, len(rec.members))
 	for _, m := range rec.members {
 		if seen[m.id] {
-			return corrupt("generation %d of group %q has member %q twice", rec.generation, rec.group, m.id)
+			return codec.Corrupt("generation %d of group %q has member %q twice", rec.generation, rec.group, m.id)
 		}
 		seen[m.id] = true
 	}
 	if !seen[rec.leader] {
-		return corrupt("generation %d of group %q has no member %q, its leader", rec.generation, rec.group, rec.leader)
+		return codec.Corrupt("generation %d of group %q has no member %q, its leader", rec.generation, rec.group, rec.leader)
 	}
 	g := gs.make(rec.group)
 	s := &g.saved
@@ -63,7 +64,7 @@ func (gs *Groups) applyGeneration(r *reader) error {
 
 func (gs *Groups) applyAssignment(r *reader) error {
 	rec := readAssignment(r)
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return err
 	}
 	g, err := gs.known(rec.group)
@@ -71,12 +72,12 @@ func (gs *Groups) applyAssignment(r *reader) error {
 		return err
 	}
 	if g.saved.phase != phaseCompleting || g.saved.generation != rec.generation {
-		return corrupt("assignment for generation %d of group %q, which is %v in generation %d",
+		return codec.Corrupt("assignment for generation %d of group %q, which is %v in generation %d",
 			rec.generation, rec.group, g.saved.phase, g.saved.generation)
 	}
 	for _, a := range rec.members {
 		if _, ok := g.saved.members.Get(a.id); !ok {
-			return corrupt("assignment for member %q, which group %q does not have", a.id, rec.group)
+			return codec.Corrupt("assignment for member %q, which group %q does not have", a.id, rec.group)
 		}
 	}
 	for _, a := range rec.members {
@@ -89,8 +90,8 @@ func (gs *Groups) applyAssignment(r *reader) error {
 }
 
 func (gs *Groups) applyRebalance(r *reader) error {
-	name := r.string()
-	if err := r.end(); err != nil {
+	name := r.String()
+	if err := r.End(); err != nil {
 		return err
 	}
 	g, err := gs.known(name)
@@ -98,7 +99,7 @@ func (gs *Groups) applyRebalance(r *reader) error {
 		return err
 	}
 	if g.saved.phase == phaseEmpty {
-		return corrupt("rebalance of group %q, which has no members", name)
+		return codec.Corrupt("rebalance of group %q, which has no members", name)
 	}
 	g.saved.phase = phasePreparing
 	gs.rehash(g)
@@ -107,7 +108,7 @@ func (gs *Groups) applyRebalance(r *reader) error {
 
 func (gs *Groups) applyRemoved(r *reader) error {
 	rec := readRemoved(r)
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return err
 	}
 	g, err := gs.known(rec.group)
@@ -117,11 +118,11 @@ func (gs *Groups) applyRemoved(r *reader) error {
 	s := &g.saved
 	for _, id := range rec.members {
 		if _, ok := s.members.Get(id); !ok {
-			return corrupt("removal of member %q, which group %q does not have", id, rec.group)
+			return codec.Corrupt("removal of member %q, which group %q does not have", id, rec.group)
 		}
 	}
 	if s.phase == phaseEmpty {
-		return corrupt("removal from group %q, which has no members", rec.group)
+		return codec.Corrupt("removal from group %q, which has no members", rec.group)
 	}
 	for _, id := range rec.members {
 		gs.dropMember(g, id)
@@ -139,7 +140,7 @@ func (gs *Groups) applyRemoved(r *reader) error {
 
 func (gs *Groups) applyReplaced(r *reader) error {
 	rec := readReplaced(r)
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return err
 	}
 	g, err := gs.known(rec.group)
@@ -148,10 +149,10 @@ func (gs *Groups) applyReplaced(r *reader) error {
 	}
 	old, ok := g.saved.members.Get(rec.oldID)
 	if !ok {
-		return corrupt("replacement of member %q, which group %q does not have", rec.oldID, rec.group)
+		return codec.Corrupt("replacement of member %q, which group %q does not have", rec.oldID, rec.group)
 	}
 	if _, ok := g.saved.members.Get(rec.member.id); ok {
-		return corrupt("member %q replaces %q, but is in group %q already", rec.member.id, rec.oldID, rec.group)
+		return codec.Corrupt("member %q replaces %q, but is in group %q already", rec.member.id, rec.oldID, rec.group)
 	}
 	gs.dropMember(g, rec.oldID)
 	gs.setMember(g, &savedMember{info: rec.member, assignment: old.assignment})
@@ -164,11 +165,11 @@ func (gs *Groups) applyReplaced(r *reader) error {
 
 func (gs *Groups) applyOffsets(r *reader) error {
 	rec := readOffsets(r)
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return err
 	}
 	if rec.producerID < noProducer {
-		return corrupt("offsets of group %q are pending for producer id %d", rec.group, rec.producerID)
+		return codec.Corrupt("offsets of group %q are pending for producer id %d", rec.group, rec.producerID)
 	}
 	g := gs.make(rec.group)
 	if !g.saved.exists {
@@ -193,7 +194,7 @@ func (gs *Groups) applyOffsets(r *reader) error {
 
 func (gs *Groups) applyOffsetsRemoved(r *reader) error {
 	rec := readOffsetsRemoved(r)
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return err
 	}
 	g, err := gs.known(rec.group)
@@ -212,8 +213,8 @@ func (gs *Groups) applyOffsetsRemoved(r *reader) error {
 }
 
 func (gs *Groups) applyGroupRemoved(r *reader) error {
-	name := r.string()
-	if err := r.end(); err != nil {
+	name := r.String()
+	if err := r.End(); err != nil {
 		return err
 	}
 	g, err := gs.known(name)
@@ -235,7 +236,7 @@ func (gs *Groups) known(name string) (*group, error) {
 	if g, ok := gs.groups.Get(name); ok && g.saved.exists {
 		return g, nil
 	}
-	return nil, corrupt("group %q does not exist", name)
+	return nil, codec.Corrupt("group %q does not exist", name)
 }
 
 // make returns a group, making it if need be: bounds were checked when the record was decided.
@@ -252,9 +253,9 @@ func (gs *Groups) make(name string) *group {
 func (gs *Groups) setMember(g *group, m *savedMember) {
 	gs.dropMember(g, m.info.id)
 	b := append(gs.hashBuf[:0], 'M')
-	b = appendString(b, g.name)
+	b = codec.AppendString(b, g.name)
 	b = appendMember(b, m.info)
-	b = appendBytes(b, m.assignment)
+	b = codec.AppendBytes(b, m.assignment)
 	gs.hashBuf = b
 	m.hash = hashBytes(b)
 	gs.sum += m.hash
@@ -279,7 +280,7 @@ func (gs *Groups) dropMembers(g *group) {
 func (gs *Groups) rehash(g *group) {
 	s := &g.saved
 	b := append(gs.hashBuf[:0], 'G')
-	b = appendString(b, g.name)
+	b = codec.AppendString(b, g.name)
 	b = appendHead(b, s)
 	gs.hashBuf = b
 	gs.sum -= s.hash
@@ -290,9 +291,9 @@ func (gs *Groups) rehash(g *group) {
 
 func appendHead(b []byte, s *saved) []byte {
 	b = append(b, byte(s.phase))
-	b = appendString(b, s.protocolType)
+	b = codec.AppendString(b, s.protocolType)
 	b = binary.AppendVarint(b, int64(s.generation))
-	b = appendString(b, s.protocol)
-	b = appendString(b, s.leader)
+	b = codec.AppendString(b, s.protocol)
+	b = codec.AppendString(b, s.leader)
 	return binary.AppendVarint(b, s.sinceMs)
 }

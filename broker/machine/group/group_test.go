@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/broker/machine/codec"
 )
 
 func TestConfigValidate(t *testing.T) {
@@ -85,7 +87,7 @@ func TestSweepSteps(t *testing.T) {
 	var removed []int
 	w.log = func(kind uint8, payload []byte) {
 		if kind == kindOffsetsRemoved {
-			rec := readOffsetsRemoved(&reader{b: payload})
+			rec := readOffsetsRemoved(&reader{codec.NewReader(payload)})
 			n := 0
 			for _, topic := range rec.topics {
 				n += len(topic.partitions)

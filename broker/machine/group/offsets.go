@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"github.com/strandline-io/strandline/broker/machine/codec"
 	"github.com/strandline-io/strandline/internal/mutant"
 )
 
@@ -222,18 +223,18 @@ func appendOffset(dst []byte, o *offset) []byte {
 	dst = binary.AppendVarint(dst, o.commitMs)
 	dst = binary.AppendVarint(dst, o.expireMs)
 	dst = binary.AppendUvarint(dst, o.order)
-	return appendString(dst, o.metadata)
+	return codec.AppendString(dst, o.metadata)
 }
 
 func (r *reader) offset() *offset {
-	return &offset{offset: r.varint(), leaderEpoch: r.int32(), commitMs: r.varint(), expireMs: r.varint(),
-		order: r.uvarint(), metadata: r.string()}
+	return &offset{offset: r.Varint(), leaderEpoch: r.Int32(), commitMs: r.Varint(), expireMs: r.Varint(),
+		order: r.Uvarint(), metadata: r.String()}
 }
 
 func (gs *Groups) hashOffset(g *group, topic string, partition int32, producerID int64, o *offset) uint64 {
 	b := append(gs.hashBuf[:0], 'O')
-	b = appendString(b, g.name)
-	b = appendString(b, topic)
+	b = codec.AppendString(b, g.name)
+	b = codec.AppendString(b, topic)
 	b = binary.AppendVarint(b, int64(partition))
 	b = binary.AppendVarint(b, producerID)
 	b = appendOffset(b, o)

@@ -1,6 +1,10 @@
 package group
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/strandline-io/strandline/broker/machine/codec"
+)
 
 // Kinds of durable records, 64 to 95. The numbers are for ever; docs/formats/group.md has the layouts.
 const (
@@ -33,11 +37,11 @@ type generationRecord struct {
 }
 
 func (rec *generationRecord) append(b []byte) []byte {
-	b = appendString(b, rec.group)
-	b = appendString(b, rec.protocolType)
+	b = codec.AppendString(b, rec.group)
+	b = codec.AppendString(b, rec.protocolType)
 	b = binary.AppendVarint(b, int64(rec.generation))
-	b = appendString(b, rec.protocol)
-	b = appendString(b, rec.leader)
+	b = codec.AppendString(b, rec.protocol)
+	b = codec.AppendString(b, rec.leader)
 	b = binary.AppendVarint(b, rec.atMs)
 	b = binary.AppendUvarint(b, uint64(len(rec.members)))
 	for _, m := range rec.members {
@@ -47,9 +51,9 @@ func (rec *generationRecord) append(b []byte) []byte {
 }
 
 func readGeneration(r *reader) generationRecord {
-	rec := generationRecord{group: r.string(), protocolType: r.string(), generation: r.natural(), protocol: r.string(),
-		leader: r.string(), atMs: r.varint()}
-	for range r.count(minMemberBytes) {
+	rec := generationRecord{group: r.String(), protocolType: r.String(), generation: r.Natural(), protocol: r.String(),
+		leader: r.String(), atMs: r.Varint()}
+	for range r.Count(minMemberBytes) {
 		rec.members = append(rec.members, r.member())
 	}
 	return rec
@@ -59,25 +63,25 @@ func readGeneration(r *reader) generationRecord {
 const minMemberBytes = 7
 
 func appendMember(b []byte, m *memberInfo) []byte {
-	b = appendString(b, m.id)
-	b = appendOptional(b, m.instance)
-	b = appendString(b, m.clientID)
-	b = appendString(b, m.clientHost)
+	b = codec.AppendString(b, m.id)
+	b = codec.AppendOptional(b, m.instance)
+	b = codec.AppendString(b, m.clientID)
+	b = codec.AppendString(b, m.clientHost)
 	b = binary.AppendVarint(b, int64(m.sessionMs))
 	b = binary.AppendVarint(b, int64(m.rebalanceMs))
 	b = binary.AppendUvarint(b, uint64(len(m.protocols)))
 	for _, p := range m.protocols {
-		b = appendString(b, p.name)
-		b = appendBytes(b, p.metadata)
+		b = codec.AppendString(b, p.name)
+		b = codec.AppendBytes(b, p.metadata)
 	}
 	return b
 }
 
 func (r *reader) member() *memberInfo {
-	m := &memberInfo{id: r.string(), instance: r.optional(), clientID: r.string(), clientHost: r.string(),
-		sessionMs: r.natural(), rebalanceMs: r.natural()}
-	for range r.count(2) {
-		m.protocols = append(m.protocols, protocol{name: r.string(), metadata: r.bytes()})
+	m := &memberInfo{id: r.String(), instance: r.Optional(), clientID: r.String(), clientHost: r.String(),
+		sessionMs: r.Natural(), rebalanceMs: r.Natural()}
+	for range r.Count(2) {
+		m.protocols = append(m.protocols, protocol{name: r.String(), metadata: r.Bytes()})
 	}
 	return m
 }
@@ -94,20 +98,20 @@ type memberAssignment struct {
 }
 
 func (rec *assignmentRecord) append(b []byte) []byte {
-	b = appendString(b, rec.group)
+	b = codec.AppendString(b, rec.group)
 	b = binary.AppendVarint(b, int64(rec.generation))
 	b = binary.AppendUvarint(b, uint64(len(rec.members)))
 	for _, m := range rec.members {
-		b = appendString(b, m.id)
-		b = appendBytes(b, m.assignment)
+		b = codec.AppendString(b, m.id)
+		b = codec.AppendBytes(b, m.assignment)
 	}
 	return b
 }
 
 func readAssignment(r *reader) assignmentRecord {
-	rec := assignmentRecord{group: r.string(), generation: r.natural()}
-	for range r.count(2) {
-		rec.members = append(rec.members, memberAssignment{r.string(), r.bytes()})
+	rec := assignmentRecord{group: r.String(), generation: r.Natural()}
+	for range r.Count(2) {
+		rec.members = append(rec.members, memberAssignment{r.String(), r.Bytes()})
 	}
 	return rec
 }
@@ -119,19 +123,19 @@ type removedRecord struct {
 }
 
 func (rec *removedRecord) append(b []byte) []byte {
-	b = appendString(b, rec.group)
+	b = codec.AppendString(b, rec.group)
 	b = binary.AppendVarint(b, rec.atMs)
 	b = binary.AppendUvarint(b, uint64(len(rec.members)))
 	for _, id := range rec.members {
-		b = appendString(b, id)
+		b = codec.AppendString(b, id)
 	}
 	return b
 }
 
 func readRemoved(r *reader) removedRecord {
-	rec := removedRecord{group: r.string(), atMs: r.varint()}
-	for range r.count(1) {
-		rec.members = append(rec.members, r.string())
+	rec := removedRecord{group: r.String(), atMs: r.Varint()}
+	for range r.Count(1) {
+		rec.members = append(rec.members, r.String())
 	}
 	return rec
 }
@@ -143,13 +147,13 @@ type replacedRecord struct {
 }
 
 func (rec *replacedRecord) append(b []byte) []byte {
-	b = appendString(b, rec.group)
-	b = appendString(b, rec.oldID)
+	b = codec.AppendString(b, rec.group)
+	b = codec.AppendString(b, rec.oldID)
 	return appendMember(b, rec.member)
 }
 
 func readReplaced(r *reader) replacedRecord {
-	return replacedRecord{group: r.string(), oldID: r.string(), member: r.member()}
+	return replacedRecord{group: r.String(), oldID: r.String(), member: r.member()}
 }
 
 // noProducer marks offsets that are committed outright.
@@ -176,31 +180,31 @@ type partitionCommit struct {
 }
 
 func (rec *offsetsRecord) append(b []byte) []byte {
-	b = appendString(b, rec.group)
+	b = codec.AppendString(b, rec.group)
 	b = binary.AppendVarint(b, rec.producerID)
 	b = binary.AppendVarint(b, rec.atMs)
 	b = binary.AppendVarint(b, rec.expireMs)
 	b = binary.AppendUvarint(b, uint64(len(rec.topics)))
 	for _, t := range rec.topics {
-		b = appendString(b, t.name)
+		b = codec.AppendString(b, t.name)
 		b = binary.AppendUvarint(b, uint64(len(t.partitions)))
 		for _, p := range t.partitions {
 			b = binary.AppendVarint(b, int64(p.partition))
 			b = binary.AppendVarint(b, p.offset)
 			b = binary.AppendVarint(b, int64(p.leaderEpoch))
-			b = appendString(b, p.metadata)
+			b = codec.AppendString(b, p.metadata)
 		}
 	}
 	return b
 }
 
 func readOffsets(r *reader) offsetsRecord {
-	rec := offsetsRecord{group: r.string(), producerID: r.varint(), atMs: r.varint(), expireMs: r.varint()}
-	for range r.count(2) {
-		t := topicCommit{name: r.string()}
-		for range r.count(4) {
-			t.partitions = append(t.partitions, partitionCommit{partition: r.natural(), offset: r.varint(),
-				leaderEpoch: r.int32(), metadata: r.string()})
+	rec := offsetsRecord{group: r.String(), producerID: r.Varint(), atMs: r.Varint(), expireMs: r.Varint()}
+	for range r.Count(2) {
+		t := topicCommit{name: r.String()}
+		for range r.Count(4) {
+			t.partitions = append(t.partitions, partitionCommit{partition: r.Natural(), offset: r.Varint(),
+				leaderEpoch: r.Int32(), metadata: r.String()})
 		}
 		rec.topics = append(rec.topics, t)
 	}
@@ -218,10 +222,10 @@ type topicPartitions struct {
 }
 
 func (rec *offsetsRemovedRecord) append(b []byte) []byte {
-	b = appendString(b, rec.group)
+	b = codec.AppendString(b, rec.group)
 	b = binary.AppendUvarint(b, uint64(len(rec.topics)))
 	for _, t := range rec.topics {
-		b = appendString(b, t.name)
+		b = codec.AppendString(b, t.name)
 		b = binary.AppendUvarint(b, uint64(len(t.partitions)))
 		for _, p := range t.partitions {
 			b = binary.AppendVarint(b, int64(p))
@@ -231,11 +235,11 @@ func (rec *offsetsRemovedRecord) append(b []byte) []byte {
 }
 
 func readOffsetsRemoved(r *reader) offsetsRemovedRecord {
-	rec := offsetsRemovedRecord{group: r.string()}
-	for range r.count(2) {
-		t := topicPartitions{name: r.string()}
-		for range r.count(1) {
-			t.partitions = append(t.partitions, r.natural())
+	rec := offsetsRemovedRecord{group: r.String()}
+	for range r.Count(2) {
+		t := topicPartitions{name: r.String()}
+		for range r.Count(1) {
+			t.partitions = append(t.partitions, r.Natural())
 		}
 		rec.topics = append(rec.topics, t)
 	}
@@ -253,4 +257,4 @@ func (gs *Groups) record(ctx Context, kind uint8, rec durable) {
 
 type groupRecord struct{ group string }
 
-func (rec *groupRecord) append(b []byte) []byte { return appendString(b, rec.group) }
+func (rec *groupRecord) append(b []byte) []byte { return codec.AppendString(b, rec.group) }

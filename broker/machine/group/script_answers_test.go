@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/broker/machine/codec"
 )
 
 func codeName(code int16) string {
@@ -211,7 +213,7 @@ func describeGroups(r *kmsg.DescribeGroupsResponse) string {
 // describeRecord says what a journal holds.
 func describeRecord(t *testing.T, kind uint8, payload []byte) string {
 	t.Helper()
-	r := &reader{b: payload}
+	r := &reader{codec.NewReader(payload)}
 	out := ""
 	switch kind {
 	case kindGeneration:
@@ -231,7 +233,7 @@ func describeRecord(t *testing.T, kind uint8, payload []byte) string {
 			out += fmt.Sprintf(" %s:%s", m.id, printable(m.assignment))
 		}
 	case kindRebalance:
-		out = "rebalance " + r.string()
+		out = "rebalance " + r.String()
 	case kindRemoved:
 		rec := readRemoved(r)
 		out = fmt.Sprintf("removed %s %s", rec.group, strings.Join(rec.members, ","))
@@ -256,9 +258,9 @@ func describeRecord(t *testing.T, kind uint8, payload []byte) string {
 			out += fmt.Sprintf(" %s-%v", topic.name, topic.partitions)
 		}
 	case kindGroupRemoved:
-		out = "group-removed " + r.string()
+		out = "group-removed " + r.String()
 	}
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		t.Fatalf("record of kind %d: %v", kind, err)
 	}
 	return out

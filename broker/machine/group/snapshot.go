@@ -1,6 +1,10 @@
 package group
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/strandline-io/strandline/broker/machine/codec"
+)
 
 // snapshotVersion is the first byte of the format; docs/formats/group.md has the layout.
 const snapshotVersion = 1
@@ -27,17 +31,17 @@ func (gs *Groups) AppendSnapshot(dst []byte) []byte {
 }
 
 func appendGroup(dst []byte, g *group) []byte {
-	dst = appendString(dst, g.name)
+	dst = codec.AppendString(dst, g.name)
 	dst = appendHead(dst, &g.saved)
 	dst = binary.AppendUvarint(dst, uint64(g.saved.members.Len()))
 	g.saved.members.Scan(func(_ string, m *savedMember) bool {
 		dst = appendMember(dst, m.info)
-		dst = appendBytes(dst, m.assignment)
+		dst = codec.AppendBytes(dst, m.assignment)
 		return true
 	})
 	dst = binary.AppendUvarint(dst, uint64(g.saved.topics.Len()))
 	g.saved.topics.Scan(func(_ string, t *topicOffsets) bool {
-		dst = appendString(dst, t.name)
+		dst = codec.AppendString(dst, t.name)
 		dst = binary.AppendUvarint(dst, uint64(len(t.entries)))
 		for _, e := range t.entries {
 			dst = appendEntry(dst, e)
@@ -67,26 +71,26 @@ func appendEntry(dst []byte, e *offsetEntry) []byte {
 func (gs *Groups) Restore(data []byte) error {
 	next := New(gs.cfg)
 	next.cfg = gs.cfg
-	r := &reader{b: data}
-	if v := r.byte(); v != snapshotVersion {
-		r.fail("snapshot version %d, this program reads %d", v, snapshotVersion)
+	r := &reader{codec.NewReader(data)}
+	if v := r.Byte(); v != snapshotVersion {
+		r.Fail("snapshot version %d, this program reads %d", v, snapshotVersion)
 	}
-	next.commits = r.uvarint()
+	next.commits = r.Uvarint()
 	last := ""
-	for i := range r.count(minGroupBytes) {
-		name := r.string()
+	for i := range r.Count(minGroupBytes) {
+		name := r.String()
 		if i > 0 && name <= last {
-			r.fail("group %q after %q", name, last)
+			r.Fail("group %q after %q", name, last)
 		}
 		last = name
 		g := next.make(name)
 		next.restoreGroup(r, g)
-		if r.err != nil {
+		if r.Err() != nil {
 			break
 		}
 		next.rehash(g)
 	}
-	if err := r.end(); err != nil {
+	if err := r.End(); err != nil {
 		return err
 	}
 	*gs = *next
@@ -98,32 +102,32 @@ const minGroupBytes = 9
 
 func (gs *Groups) restoreGroup(r *reader, g *group) {
 	s := &g.saved
-	s.phase = phase(r.byte())
-	s.protocolType, s.generation, s.protocol, s.leader, s.sinceMs = r.string(), r.natural(), r.string(), r.string(), r.varint()
+	s.phase = phase(r.Byte())
+	s.protocolType, s.generation, s.protocol, s.leader, s.sinceMs = r.String(), r.Natural(), r.String(), r.String(), r.Varint()
 	last := ""
-	for i := range r.count(minMemberBytes + 1) {
-		m := &savedMember{info: r.member(), assignment: r.bytes()}
+	for i := range r.Count(minMemberBytes + 1) {
+		m := &savedMember{info: r.member(), assignment: r.Bytes()}
 		if i > 0 && m.info.id <= last {
-			r.fail("member %q after %q in group %q", m.info.id, last, g.name)
+			r.Fail("member %q after %q in group %q", m.info.id, last, g.name)
 		}
-		if r.err != nil {
+		if r.Err() != nil {
 			return
 		}
 		last = m.info.id
 		gs.setMember(g, m)
 	}
 	if s.phase > phaseStable || (s.phase == phaseEmpty) != (s.members.Len() == 0) {
-		r.fail("group %q is in phase %d with %d members", g.name, byte(s.phase), s.members.Len())
+		r.Fail("group %q is in phase %d with %d members", g.name, byte(s.phase), s.members.Len())
 	}
 	last = ""
-	for i := range r.count(2) {
-		topic := r.string()
+	for i := range r.Count(2) {
+		topic := r.String()
 		if i > 0 && topic <= last {
-			r.fail("topic %q after %q in group %q", topic, last, g.name)
+			r.Fail("topic %q after %q in group %q", topic, last, g.name)
 		}
 		last = topic
 		gs.restoreTopic(r, g, topic)
-		if r.err != nil {
+		if r.Err() != nil {
 			return
 		}
 	}
@@ -131,16 +135,16 @@ func (gs *Groups) restoreGroup(r *reader, g *group) {
 
 func (gs *Groups) restoreTopic(r *reader, g *group, topic string) {
 	last := int32(-1)
-	n := r.count(3)
+	n := r.Count(3)
 	if n == 0 {
-		r.fail("topic %q of group %q has no offsets", topic, g.name)
+		r.Fail("topic %q of group %q has no offsets", topic, g.name)
 	}
 	for range n {
-		partition := r.natural()
+		partition := r.Natural()
 		if partition <= last {
-			r.fail("partition %d after %d of topic %q in group %q", partition, last, topic, g.name)
+			r.Fail("partition %d after %d of topic %q in group %q", partition, last, topic, g.name)
 		}
-		if r.err != nil {
+		if r.Err() != nil {
 			return
 		}
 		last = partition
@@ -150,18 +154,18 @@ func (gs *Groups) restoreTopic(r *reader, g *group, topic string) {
 
 func (gs *Groups) restoreEntry(r *reader, g *group, topic string, partition int32) {
 	var committed *offset
-	switch flag := r.byte(); flag {
+	switch flag := r.Byte(); flag {
 	case 0:
 	case 1:
 		committed = gs.readOffset(r, g, topic)
 	default:
-		r.fail("offset flag %d of topic %q in group %q", flag, topic, g.name)
+		r.Fail("offset flag %d of topic %q in group %q", flag, topic, g.name)
 	}
-	n := r.count(7)
+	n := r.Count(7)
 	if n == 0 && committed == nil {
-		r.fail("partition %d of topic %q in group %q holds nothing", partition, topic, g.name)
+		r.Fail("partition %d of topic %q in group %q holds nothing", partition, topic, g.name)
 	}
-	if r.err != nil {
+	if r.Err() != nil {
 		return
 	}
 	e := gs.makeEntry(g, topic, partition)
@@ -170,12 +174,12 @@ func (gs *Groups) restoreEntry(r *reader, g *group, topic string, partition int3
 	}
 	last := int64(noProducer)
 	for range n {
-		id := r.varint()
+		id := r.Varint()
 		o := gs.readOffset(r, g, topic)
 		if id <= last {
-			r.fail("producer id %d after %d of topic %q in group %q", id, last, topic, g.name)
+			r.Fail("producer id %d after %d of topic %q in group %q", id, last, topic, g.name)
 		}
-		if r.err != nil {
+		if r.Err() != nil {
 			return
 		}
 		last = id
@@ -186,7 +190,7 @@ func (gs *Groups) restoreEntry(r *reader, g *group, topic string, partition int3
 func (gs *Groups) readOffset(r *reader, g *group, topic string) *offset {
 	o := r.offset()
 	if o.order > gs.commits {
-		r.fail("commit %d of topic %q in group %q, the newest is %d", o.order, topic, g.name, gs.commits)
+		r.Fail("commit %d of topic %q in group %q, the newest is %d", o.order, topic, g.name, gs.commits)
 	}
 	return o
 }

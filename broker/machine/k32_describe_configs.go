@@ -45,6 +45,9 @@ func (m *Machine) describeResource(req *kmsg.DescribeConfigsRequest, r *kmsg.Des
 		if !req.IncludeSynonyms {
 			c.ConfigSynonyms = nil
 		}
+		if doc := configDoc(r.ResourceType, c.Name); req.Version >= 3 && req.IncludeDocumentation && doc != "" {
+			c.Documentation = kmsg.StringPtr(doc)
+		}
 		d.Configs = append(d.Configs, c)
 	}
 	return d
@@ -84,6 +87,25 @@ func topicConfigEntries(s *Settings) []kmsg.DescribeConfigsResponseResourceConfi
 		}
 	}
 	return all
+}
+
+// brokerConfigDocs say what the broker's settings are, for DescribeConfigs.
+var brokerConfigDocs = map[string]string{
+	"auto.create.topics.enable":  "Whether a topic is created when a client asks for its metadata.",
+	"broker.id":                  "The broker's id.",
+	"default.replication.factor": "The broker is the only replica of every partition.",
+	"message.max.bytes":          "The largest batch that a topic accepts unless its max.message.bytes says otherwise, in bytes as stored.",
+	"min.insync.replicas":        "The broker is the only replica of every partition.",
+	"node.id":                    "The broker's id.",
+	"num.partitions":             "How many partitions a topic has that names no number.",
+	"transaction.max.timeout.ms": "The longest transaction timeout that a producer may ask for, in milliseconds.",
+}
+
+func configDoc(kind kmsg.ConfigResourceType, name string) string {
+	if kind == kmsg.ConfigResourceTypeTopic {
+		return topicConfigDocs[name]
+	}
+	return brokerConfigDocs[name]
 }
 
 func (m *Machine) brokerConfigEntries() []kmsg.DescribeConfigsResponseResourceConfig {

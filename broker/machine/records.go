@@ -22,6 +22,7 @@ const (
 	kindShelved           uint8 = 7
 	kindProducerIDs       uint8 = 8
 	kindProducerForgotten uint8 = 9
+	kindTopicSettings     uint8 = 10
 	kindTxnInit           uint8 = 32
 	kindTxnAdd            uint8 = 33
 	kindTxnEnd            uint8 = 34

@@ -56,6 +56,12 @@ func (m *Machine) dispatch(body any) {
 		m.createPartitions(b)
 	case *kmsg.DescribeConfigsRequest:
 		m.describeConfigs(b)
+	case *kmsg.AlterConfigsRequest:
+		m.alterConfigs(b)
+	case *kmsg.IncrementalAlterConfigsRequest:
+		m.incrementalAlterConfigs(b)
+	case *kmsg.DescribeTopicPartitionsRequest:
+		m.describeTopicPartitions(b)
 	case *kmsg.InitProducerIDRequest:
 		m.initProducerID(b)
 	case *kmsg.AddPartitionsToTxnRequest:

@@ -20,6 +20,43 @@ type configKey struct {
 	parse func(s *Settings, v string) error
 }
 
+// topicConfigDocs say what each key does here, for DescribeConfigs.
+var topicConfigDocs = map[string]string{
+	"cleanup.policy":                          "What becomes of old records: delete removes them by age and size, compact keeps the newest of each key; both may stand together.",
+	"compression.gzip.level":                  "Level of gzip compression. Kept, not used: batches are rewritten at the codec's default level.",
+	"compression.lz4.level":                   "Level of lz4 compression. Kept, not used: batches are rewritten at the codec's default level.",
+	"compression.type":                        "Codec of the stored batches; producer keeps what each client has sent.",
+	"compression.zstd.level":                  "Level of zstd compression. Kept, not used: batches are rewritten at the codec's default level.",
+	"delete.retention.ms":                     "For how long a compacted topic keeps tombstones and transaction markers, in milliseconds.",
+	"file.delete.delay.ms":                    "Kept, not used: files are removed at once when no reader needs them.",
+	"flush.messages":                          "Kept, not used: the broker's durability says when records are synced.",
+	"flush.ms":                                "Kept, not used: the broker's durability says when records are synced.",
+	"follower.replication.throttled.replicas": "Kept, not used: there are no followers.",
+	"index.interval.bytes":                    "Kept, not used: the broker chooses the distance of index entries.",
+	"leader.replication.throttled.replicas":   "Kept, not used: there are no followers.",
+	"local.retention.bytes":                   "Kept, not used: there is no tiered storage.",
+	"local.retention.ms":                      "Kept, not used: there is no tiered storage.",
+	"max.compaction.lag.ms":                   "For how long a record of a compacted topic may stay uncompacted, in milliseconds.",
+	"max.message.bytes":                       "The largest batch that is accepted, in bytes as stored.",
+	"message.timestamp.after.max.ms":          "How far a record's time may lie ahead of the broker's clock, in milliseconds.",
+	"message.timestamp.before.max.ms":         "How far a record's time may lie behind the broker's clock, in milliseconds.",
+	"message.timestamp.type":                  "Whose time a record carries: CreateTime is the producer's, LogAppendTime the broker's.",
+	"min.cleanable.dirty.ratio":               "The part of a compacted topic that must be uncompacted before compaction runs.",
+	"min.compaction.lag.ms":                   "For how long a record of a compacted topic stays as it is, in milliseconds.",
+	"min.insync.replicas":                     "Kept, not used: the broker is the only replica.",
+	"preallocate":                             "Kept, not used: the journal is always preallocated.",
+	"remote.log.copy.disable":                 "Kept, not used: there is no tiered storage.",
+	"remote.log.delete.on.disable":            "Kept, not used: there is no tiered storage.",
+	"remote.storage.enable":                   "There is no tiered storage: false is the only value.",
+	"retention.bytes":                         "The size above which a partition loses its oldest segments, in bytes; -1 is no bound.",
+	"retention.ms":                            "The age at which records are removed, in milliseconds; -1 is never.",
+	"segment.bytes":                           "The size at which a new segment file begins, in bytes.",
+	"segment.index.bytes":                     "Kept, not used: indexes grow with their segment.",
+	"segment.jitter.ms":                       "Kept, not used: segments do not end by time.",
+	"segment.ms":                              "Kept, not used: segments do not end by time.",
+	"unclean.leader.election.enable":          "Kept, not used: there are no elections.",
+}
+
 // topicConfigs are Apache Kafka's keys (kafka-eos.md G), ascending by name.
 var topicConfigs = []configKey{
 	{"cleanup.policy", kmsg.ConfigTypeList, "delete", parseCleanup},
@@ -119,7 +156,6 @@ func parseCleanup(s *Settings, v string) error {
 
 // parseSettings turns what CreateTopics names into Settings. A key that is named twice counts as last named.
 func parseSettings(configs []kmsg.CreateTopicsRequestTopicConfig) (Settings, error) {
-	s := DefaultSettings()
 	values := make(map[string]string, len(configs))
 	for _, c := range configs {
 		if c.Value == nil {
@@ -130,6 +166,12 @@ func parseSettings(configs []kmsg.CreateTopicsRequestTopicConfig) (Settings, err
 			return Settings{}, fmt.Errorf("unknown topic configuration %q", c.Name)
 		}
 	}
+	return settingsOf(values)
+}
+
+// settingsOf turns values of known keys into Settings.
+func settingsOf(values map[string]string) (Settings, error) {
+	s := DefaultSettings()
 	for i := range topicConfigs {
 		k := &topicConfigs[i]
 		v, named := values[k.name]
@@ -144,7 +186,7 @@ func parseSettings(configs []kmsg.CreateTopicsRequestTopicConfig) (Settings, err
 	return s, nil
 }
 
-// named returns the value that CreateTopics gave.
+// named returns the value that a client gave.
 func (s *Settings) named(name string) (string, bool) {
 	for _, e := range s.Explicit {
 		if e.Name == name {

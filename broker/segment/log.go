@@ -127,3 +127,28 @@ func (l *Log) InJournal(upTo uint64) []Extent {
 
 // ShelvedOffset is the first offset that is not in files.
 func (l *Log) ShelvedOffset() int64 { return l.filesEnd }
+
+// SizeBytes is what the log's batches take on disk: in files, and in the journal as long as they are not moved. Files that
+// were complete before the store was opened are asked for their size, each time.
+func (l *Log) SizeBytes() (int64, error) {
+	total := int64(0)
+	for i := range l.files {
+		f := &l.files[i]
+		if f.sizeBytes >= 0 {
+			total += f.sizeBytes
+			continue
+		}
+		h, err := l.store.handles.acquire(f.file)
+		if err != nil {
+			return 0, err
+		}
+		total += f.size(h)
+		if err := l.store.handles.release(h); err != nil {
+			return 0, err
+		}
+	}
+	for i := range l.tail.extents {
+		total += int64(l.tail.extents[i].Len)
+	}
+	return total, nil
+}

@@ -42,13 +42,22 @@ var apis = []API{
 	{Key: 27, Name: "WriteTxnMarkers", Min: 1, Max: 2, AdvertisedMin: 1, FirstFlexible: 1},
 	{Key: 28, Name: "TxnOffsetCommit", Max: 5, FirstFlexible: 3},
 	{Key: 32, Name: "DescribeConfigs", Min: 1, Max: 4, AdvertisedMin: 1, FirstFlexible: 4},
+	{Key: 33, Name: "AlterConfigs", Max: 2, FirstFlexible: 2},
+	{Key: 35, Name: "DescribeLogDirs", Min: 1, Max: 5, AdvertisedMin: 1, FirstFlexible: 2},
 	{Key: 37, Name: "CreatePartitions", Max: 3, FirstFlexible: 2},
 	{Key: 42, Name: "DeleteGroups", Max: 2, FirstFlexible: 2},
+	{Key: 43, Name: "ElectLeaders", Max: 2, FirstFlexible: 2},
+	{Key: 44, Name: "IncrementalAlterConfigs", Max: 1, FirstFlexible: 1},
+	{Key: 45, Name: "AlterPartitionReassignments", Max: 1, FirstFlexible: 0},
+	{Key: 46, Name: "ListPartitionReassignments", FirstFlexible: 0},
 	{Key: 47, Name: "OffsetDelete", FirstFlexible: 1},
+	{Key: 48, Name: "DescribeClientQuotas", Max: 1, FirstFlexible: 1},
 	{Key: 60, Name: "DescribeCluster", Max: 2, FirstFlexible: 0},
 	{Key: 61, Name: "DescribeProducers", FirstFlexible: 0},
 	{Key: 65, Name: "DescribeTransactions", FirstFlexible: 0},
 	{Key: 66, Name: "ListTransactions", Max: 2, FirstFlexible: 0},
+	{Key: 74, Name: "ListConfigResources", Max: 1, FirstFlexible: 0},
+	{Key: 75, Name: "DescribeTopicPartitions", FirstFlexible: 0},
 }
 
 // byKey finds an entry of apis; 0 means none, else the index plus one.

@@ -1,0 +1,97 @@
+package machine
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// IncrementalAlterConfigs (key 44), v0 and 1 (KIP-339): single settings are set or taken back; lists get and lose elements.
+
+func (m *Machine) incrementalAlterConfigs(req *kmsg.IncrementalAlterConfigsRequest) {
+	resp := req.ResponseKind().(*kmsg.IncrementalAlterConfigsResponse)
+	repeated := repeatedResources(len(req.Resources), func(i int) resource {
+		return resource{req.Resources[i].ResourceType, req.Resources[i].ResourceName}
+	})
+	for i := range req.Resources {
+		r := &req.Resources[i]
+		out := kmsg.NewIncrementalAlterConfigsResponseResource()
+		out.ResourceType, out.ResourceName = r.ResourceType, r.ResourceName
+		why := m.alterTopic(resource{r.ResourceType, r.ResourceName}, repeated, req.ValidateOnly, func(s *Settings) (map[string]string, *refusal) {
+			return changed(s, r.Configs)
+		})
+		if why != nil {
+			out.ErrorCode, out.ErrorMessage = why.code.Code, kmsg.StringPtr(why.message)
+		}
+		resp.Resources = append(resp.Resources, out)
+	}
+	m.reply(resp)
+}
+
+// changed applies a request's operations to the values that were given so far.
+func changed(s *Settings, configs []kmsg.IncrementalAlterConfigsRequestResourceConfig) (map[string]string, *refusal) {
+	values := make(map[string]string, len(s.Explicit)+len(configs))
+	for _, e := range s.Explicit {
+		values[e.Name] = e.Value
+	}
+	seen := make(map[string]bool, len(configs))
+	for _, c := range configs {
+		if seen[c.Name] {
+			return nil, refuse(kerr.InvalidRequest, "configuration %s is named twice", c.Name)
+		}
+		seen[c.Name] = true
+		if why := applyConfigOp(values, c); why != nil {
+			return nil, why
+		}
+	}
+	return values, nil
+}
+
+func applyConfigOp(values map[string]string, c kmsg.IncrementalAlterConfigsRequestResourceConfig) *refusal {
+	k := findConfig(c.Name)
+	switch {
+	case k == nil:
+		return refuse(kerr.InvalidConfig, "unknown topic configuration %q", c.Name)
+	case c.Op == kmsg.IncrementalAlterConfigOpDelete:
+		delete(values, c.Name)
+		return nil
+	case c.Value == nil:
+		return refuse(kerr.InvalidRequest, "configuration %s has no value; operation %d needs one", c.Name, c.Op)
+	case c.Op == kmsg.IncrementalAlterConfigOpSet:
+		values[c.Name] = *c.Value
+		return nil
+	case c.Op != kmsg.IncrementalAlterConfigOpAppend && c.Op != kmsg.IncrementalAlterConfigOpSubtract:
+		return refuse(kerr.InvalidRequest, "operation %d on configuration %s is unknown: 0 sets, 1 deletes, 2 appends, 3 subtracts", c.Op, c.Name)
+	case k.kind != kmsg.ConfigTypeList:
+		return refuse(kerr.InvalidConfig, "configuration %s is no list: elements cannot be appended or subtracted", c.Name)
+	}
+	now, named := values[c.Name]
+	if !named {
+		now = k.standard
+	}
+	list := elements(now)
+	for _, e := range elements(*c.Value) {
+		i := slices.Index(list, e)
+		switch {
+		case c.Op == kmsg.IncrementalAlterConfigOpAppend && i < 0:
+			list = append(list, e)
+		case c.Op == kmsg.IncrementalAlterConfigOpSubtract && i >= 0:
+			list = slices.Delete(list, i, i+1)
+		}
+	}
+	values[c.Name] = strings.Join(list, ",")
+	return nil
+}
+
+// elements splits a list's value.
+func elements(value string) []string {
+	var all []string
+	for _, e := range strings.Split(value, ",") {
+		if e = strings.TrimSpace(e); e != "" {
+			all = append(all, e)
+		}
+	}
+	return all
+}

@@ -1,0 +1,129 @@
+package broker
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// Requests about replicas, leaders, quotas and resources that a broker on its own can only answer in one way. Like all that is
+// answered without the loop, they see published state.
+
+// startElectLeaders (key 43): every partition has its only leader.
+func startElectLeaders(c *conn, s *slot) error {
+	req := s.req.(*kmsg.ElectLeadersRequest)
+	resp := req.ResponseKind().(*kmsg.ElectLeadersResponse)
+	s.local = resp
+	answer := func(topic string, numbers []int32, exists func(int32) bool) {
+		rt := kmsg.NewElectLeadersResponseTopic()
+		rt.Topic = topic
+		for _, n := range numbers {
+			p := kmsg.NewElectLeadersResponseTopicPartition()
+			p.Partition, p.ErrorCode = n, kerr.ElectionNotNeeded.Code
+			p.ErrorMessage = kmsg.StringPtr("this broker is the only replica and leads already")
+			if !exists(n) {
+				p.ErrorCode, p.ErrorMessage = kerr.UnknownTopicOrPartition.Code, kmsg.StringPtr(fmt.Sprintf("there is no partition %d of topic %q", n, topic))
+			}
+			rt.Partitions = append(rt.Partitions, p)
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	if req.Topics == nil { // all that need one: none
+		return nil
+	}
+	for _, t := range req.Topics {
+		answer(t.Topic, t.Partitions, c.b.has(t.Topic))
+	}
+	return nil
+}
+
+// has tells which partitions of a topic exist.
+func (b *Broker) has(topic string) func(int32) bool {
+	t, ok := b.engine.Board().Topic(topic)
+	return func(n int32) bool { return ok && n >= 0 && int(n) < len(t.Partitions) }
+}
+
+// startAlterPartitionAssignments (key 45, AlterPartitionReassignments): replicas cannot go anywhere else. Asking for the
+// broker alone is done already; there is never a reassignment to cancel.
+func startAlterPartitionAssignments(c *conn, s *slot) error {
+	req := s.req.(*kmsg.AlterPartitionAssignmentsRequest)
+	resp := req.ResponseKind().(*kmsg.AlterPartitionAssignmentsResponse)
+	resp.AllowReplicationFactorChange = req.AllowReplicationFactorChange
+	for _, t := range req.Topics {
+		rt := kmsg.NewAlterPartitionAssignmentsResponseTopic()
+		rt.Topic = t.Topic
+		exists := c.b.has(t.Topic)
+		for _, p := range t.Partitions {
+			rp := kmsg.NewAlterPartitionAssignmentsResponseTopicPartition()
+			rp.Partition = p.Partition
+			refuse := func(code *kerr.Error, message string) {
+				rp.ErrorCode, rp.ErrorMessage = code.Code, &message
+			}
+			switch {
+			case !exists(p.Partition):
+				refuse(kerr.UnknownTopicOrPartition, fmt.Sprintf("there is no partition %d of topic %q", p.Partition, t.Topic))
+			case p.Replicas == nil:
+				refuse(kerr.NoReassignmentInProgress, "nothing is being moved")
+			case len(p.Replicas) != 1 || p.Replicas[0] != c.b.cfg.NodeID:
+				refuse(kerr.InvalidReplicaAssignment, fmt.Sprintf("replicas must be [%d], this broker alone, not %d", c.b.cfg.NodeID, p.Replicas))
+			}
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		resp.Topics = append(resp.Topics, rt)
+	}
+	s.local = resp
+	return nil
+}
+
+// startListPartitionReassignments (key 46): none is ever under way.
+func startListPartitionReassignments(_ *conn, s *slot) error {
+	s.local = s.req.ResponseKind()
+	return nil
+}
+
+// startDescribeClientQuotas (key 48): there are no quotas.
+func startDescribeClientQuotas(_ *conn, s *slot) error {
+	resp := s.req.ResponseKind().(*kmsg.DescribeClientQuotasResponse)
+	resp.Entries = []kmsg.DescribeClientQuotasResponseEntry{}
+	s.local = resp
+	return nil
+}
+
+// serveListConfigResources (key 74, KIP-1142): topics and this broker. v0 asked for client metrics only, of which there are
+// none.
+func serveListConfigResources(c *conn, s *slot) error {
+	req := s.req.(*kmsg.ListConfigResourcesRequest)
+	resp := req.ResponseKind().(*kmsg.ListConfigResourcesResponse)
+	wanted := map[kmsg.ConfigResourceType]bool{}
+	for _, t := range req.ResourceTypes {
+		wanted[kmsg.ConfigResourceType(t)] = true
+	}
+	all := len(req.ResourceTypes) == 0
+	add := func(kind kmsg.ConfigResourceType, name string) {
+		r := kmsg.NewListConfigResourcesResponseConfigResource()
+		r.Type, r.Name = int8(kind), name
+		resp.ConfigResources = append(resp.ConfigResources, r)
+	}
+	if req.Version >= 1 && (all || wanted[kmsg.ConfigResourceTypeTopic]) {
+		for _, t := range c.b.engine.Board().Topics() {
+			add(kmsg.ConfigResourceTypeTopic, t.Name)
+		}
+	}
+	if req.Version >= 1 && (all || wanted[kmsg.ConfigResourceTypeBroker]) {
+		add(kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(c.b.cfg.NodeID)))
+	}
+	for t := range wanted {
+		if t != kmsg.ConfigResourceTypeTopic && t != kmsg.ConfigResourceTypeBroker && !listable(t) {
+			resp.ErrorCode, resp.ConfigResources = kerr.UnsupportedVersion.Code, nil
+		}
+	}
+	return c.respond(s, resp)
+}
+
+// listable are the types that a client may ask for, though none exist here: broker loggers, client metrics, groups.
+func listable(t kmsg.ConfigResourceType) bool {
+	const clientMetrics, group = 16, 32
+	return t == kmsg.ConfigResourceTypeBrokerLogger || t == clientMetrics || t == group
+}

@@ -7,6 +7,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/broker/machine/codec"
 )
 
 // AlterConfigs (key 33), v0 to 2: a topic gets the named settings and loses all others. A null value counts as not named.
@@ -106,22 +108,22 @@ type settingsChanged struct {
 }
 
 func (c *settingsChanged) append(dst []byte) []byte {
-	dst = appendString(dst, c.name)
+	dst = codec.AppendString(dst, c.name)
 	dst = binary.AppendUvarint(dst, uint64(c.settingsVersion))
 	return c.settings.append(dst)
 }
 
 func readSettingsChanged(r *reader) settingsChanged {
-	return settingsChanged{name: r.string(), settingsVersion: r.uint32(), settings: readSettings(r)}
+	return settingsChanged{name: r.String(), settingsVersion: r.Uint32(), settings: readSettings(r)}
 }
 
 func (m *Machine) applySettingsChanged(c settingsChanged) error {
 	t := m.topics[c.name]
 	if t == nil {
-		return corrupt("topic %q gets settings, but there is none", c.name)
+		return codec.Corrupt("topic %q gets settings, but there is none", c.name)
 	}
 	if c.settingsVersion <= m.settingsVersion {
-		return corrupt("topic %q gets settings of version %d, %d is taken", c.name, c.settingsVersion, m.settingsVersion)
+		return codec.Corrupt("topic %q gets settings of version %d, %d is taken", c.name, c.settingsVersion, m.settingsVersion)
 	}
 	next := *t.Topic
 	next.Settings, next.SettingsVersion = c.settings, c.settingsVersion

@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -97,6 +98,9 @@ func Balance(stages []StageInputs, members []kmsg.JoinGroupResponseMember) ([]km
 }
 
 func newBalance(stages []StageInputs, members []kmsg.JoinGroupResponseMember) (*memberBalance, error) {
+	if len(members) == 0 {
+		return nil, errors.New("kafka: this member is to balance a group that the broker says is empty")
+	}
 	mb := &memberBalance{stages: stages}
 	for _, m := range members {
 		var meta kmsg.ConsumerMemberMetadata

@@ -13,6 +13,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/internal/compress"
 )
 
 // Record is one record of a partition, committed unless it was read Uncommitted. Key and Value may be nil, which is not the same as
@@ -205,7 +207,19 @@ func (c *Client) fetchOnce(ctx context.Context, leader int32, at []position, lim
 	return out, nil
 }
 
-var decompressor = kgo.DefaultDecompressor()
+// maxUnpackedBytes bounds the records of one batch after decompression, as brokers of ours do when they take it. A few
+// bytes may claim or become any amount.
+const maxUnpackedBytes = 128 << 20
+
+// unpacker is kgo's decompressor with that bound, and without belief in what the bytes claim.
+type unpacker struct{}
+
+func (unpacker) Decompress(src []byte, codec kgo.CompressionCodecType) ([]byte, error) {
+	if codec == kgo.CodecNone {
+		return src, nil
+	}
+	return compress.Decode(int8(codec), src, nil, maxUnpackedBytes)
+}
 
 func decode(tp TopicPartition, from int64, p *kmsg.FetchResponseTopicPartition, iso Isolation) Batch {
 	level := kgo.ReadUncommitted()
@@ -217,7 +231,7 @@ func decode(tp TopicPartition, from int64, p *kmsg.FetchResponseTopicPartition, 
 		IsolationLevel: level,
 		Topic:          tp.Topic,
 		Partition:      tp.Partition,
-	}, p, decompressor, nil)
+	}, p, unpacker{}, nil)
 	late := findFarBatches(p.RecordBatches)
 	b := Batch{
 		TopicPartition:   tp,

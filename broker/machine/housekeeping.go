@@ -9,7 +9,8 @@ func (m *Machine) startIncarnation(b *Incarnation) {
 }
 
 // shelved records what the copying found done. Partitions that were deleted meanwhile, and what is known already, are
-// passed over.
+// passed over. What the files hold is freed in the journal next, so a lost tail must not take this record along, whatever
+// the durability: the files would be cut to the length before, and what lay between gone.
 func (m *Machine) shelved(b *Shelved) {
 	var there []ShelvedLength
 	for _, s := range b.Partitions {
@@ -19,6 +20,7 @@ func (m *Machine) shelved(b *Shelved) {
 	}
 	if len(there) > 0 {
 		m.record(kindShelved, appendShelved(m.beginRecord(), there))
+		m.step.mustSync = true
 	}
 	m.reply(&ShelvedReply{})
 }

@@ -34,6 +34,8 @@ func (m *Machine) deleteOne(name *string, id [16]byte) kmsg.DeleteTopicsResponse
 	}
 	r.Topic, r.TopicID = kmsg.StringPtr(t.Name), t.ID
 	m.record(kindTopicDeleted, codec.AppendString(m.beginRecord(), t.Name))
+	// Its files are removed next: after a lost tail it would be there again, and they would be missing.
+	m.step.mustSync = true
 	m.step.out.Topics = append(m.step.out.Topics, TopicChange{Topic: *t.Topic, Deleted: true})
 	return r
 }

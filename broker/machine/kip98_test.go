@@ -31,7 +31,8 @@ func TestProducerIDsAreUnique(t *testing.T) {
 	}
 }
 
-// The reservation of producer ids is synced in every durability mode: a lost tail must not give them out again.
+// The reservation of producer ids is synced in every durability mode: a lost tail must not give them out again. So is
+// what lets housekeeping free or remove files.
 func TestReservationsAreSynced(t *testing.T) {
 	w := newWorld(t, Config{})
 	syncs := func() (n int) {
@@ -54,6 +55,18 @@ func TestReservationsAreSynced(t *testing.T) {
 	w.expect("init id=x", "pid=1000 epoch=0")
 	if syncs() != 3 {
 		t.Fatalf("%d units must be synced after two blocks of ids", syncs())
+	}
+	w.run("topic t 1")
+	w.run("produce plain t/0:-:a")
+	moved := &Shelved{Partitions: []ShelvedLength{{Partition: 1, FileBytes: 9, EndOffset: 1}}}
+	w.do(moved)
+	if syncs() != 4 {
+		t.Fatalf("%d units must be synced after data has moved to a file", syncs())
+	}
+	w.do(moved)
+	w.run("delete t")
+	if syncs() != 5 {
+		t.Fatalf("%d units must be synced after a topic was deleted", syncs())
 	}
 }
 

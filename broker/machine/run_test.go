@@ -1,54 +1,19 @@
 package machine
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/internal/scripttest"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata answer into them")
-
-// TestScripts runs testdata/*.txt: one command a line, what it answers behind the arrow. Lines that begin with # say
-// why. With -rewrite the answers are written; read the difference before you keep it.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w := newWorld(t, Config{})
-			lines := strings.Split(string(text), "\n")
-			for i, line := range lines {
-				command, want, _ := strings.Cut(line, "→")
-				command, want = strings.TrimSpace(command), strings.TrimSpace(want)
-				if command == "" || strings.HasPrefix(command, "#") {
-					continue
-				}
-				got := w.run(command)
-				if !*rewrite && got != want {
-					t.Errorf("%s:%d: %s\n got %s\nwant %s", file, i+1, command, got, want)
-				}
-				lines[i] = fmt.Sprintf("%-62s → %s", command, got)
-			}
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	}
+	scripttest.Lines(t, 63, func(t *testing.T) func(string) string { return newWorld(t, Config{}).run })
 }
 
 // expect runs a script line inside a Go test.
@@ -59,41 +24,18 @@ func (w *world) expect(command, want string) {
 	}
 }
 
-// args are a command's words: key=value, and bare ones in their order.
-type args struct {
-	values map[string]string
-	bare   []string
-}
-
-func (a *args) num(key string, or int64) int64 {
-	v, ok := a.values[key]
-	if !ok {
-		return or
-	}
-	n, err := strconv.ParseInt(v, 10, 64)
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
+// args are a command's words.
+type args struct{ scripttest.Command }
 
 func (a *args) id() string {
-	if id, ok := a.values["id"]; ok {
+	if id, ok := a.Values["id"]; ok {
 		return id
 	}
 	return "pay"
 }
 
-func (a *args) pid() int64   { return a.num("pid", 0) }
-func (a *args) epoch() int16 { return int16(a.num("epoch", 0)) }
-func (a *args) has(word string) bool {
-	for _, b := range a.bare {
-		if b == word {
-			return true
-		}
-	}
-	return false
-}
+func (a *args) pid() int64   { return a.Num("pid", 0) }
+func (a *args) epoch() int16 { return int16(a.Num("epoch", 0)) }
 
 // place reads t/0.
 func place(word string) (topic string, partition int32, ok bool) {
@@ -121,31 +63,23 @@ func errorName(code int16) string {
 // and those of runView.
 func (w *world) run(command string) string {
 	w.t.Helper()
-	words := strings.Fields(command)
-	a := &args{values: map[string]string{}}
-	for _, word := range words[1:] {
-		if k, v, ok := strings.Cut(word, "="); ok {
-			a.values[k] = v
-		} else {
-			a.bare = append(a.bare, word)
-		}
-	}
-	switch words[0] {
+	a := &args{scripttest.Parse(command)}
+	switch a.Verb {
 	case "topic":
-		n, _ := strconv.Atoi(a.bare[1])
-		return fmt.Sprintf("partitions %v", w.topic(a.bare[0], int32(n)).Partitions)
+		n, _ := strconv.Atoi(a.Bare[1])
+		return fmt.Sprintf("partitions %v", w.topic(a.Bare[0], int32(n)).Partitions)
 	case "delete":
 		req := kmsg.NewPtrDeleteTopicsRequest()
-		req.TopicNames = a.bare
+		req.TopicNames = a.Bare
 		return errorName(w.ask(req, 1).(*kmsg.DeleteTopicsResponse).Topics[0].ErrorCode)
 	case "init":
 		return w.runInit(a)
 	case "add", "addverify":
-		return w.runAdd(a, words[0] == "addverify")
+		return w.runAdd(a, a.Verb == "addverify")
 	case "offsets":
 		req := kmsg.NewPtrAddOffsetsToTxnRequest()
-		req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group = a.id(), a.pid(), a.epoch(), a.bare[0]
-		return errorName(w.ask(req, int16(a.num("v", 3))).(*kmsg.AddOffsetsToTxnResponse).ErrorCode)
+		req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group = a.id(), a.pid(), a.epoch(), a.Bare[0]
+		return errorName(w.ask(req, int16(a.Num("v", 3))).(*kmsg.AddOffsetsToTxnResponse).ErrorCode)
 	case "txncommit":
 		return w.runTxnCommit(a)
 	case "fetch":
@@ -156,20 +90,20 @@ func (w *world) run(command string) string {
 		return w.runEnd(a)
 	case "wait":
 		units := len(w.journal)
-		w.tick(a.num("ms", 0))
+		w.tick(a.Num("ms", 0))
 		return fmt.Sprintf("%d units", len(w.journal)-units)
 	case "restart":
 		w.restart()
 		return fmt.Sprint("incarnation ", w.m.LeaderEpoch())
 	case "read":
-		t, n, _ := place(a.bare[0])
+		t, n, _ := place(a.Bare[0])
 		return w.read(t, n)
 	case "show":
-		t, n, _ := place(a.bare[0])
+		t, n, _ := place(a.Bare[0])
 		v := w.m.topics[t].partitions[n].view()
 		return fmt.Sprintf("end %d, stable %d, aborted %v, epochs %v", v.HighWatermark, v.LastStable, v.Aborted, v.Epochs)
 	}
-	if answer, known := w.runView(words[0], a); known {
+	if answer, known := w.runView(a.Verb, a); known {
 		return answer
 	}
 	panic("unknown command " + command)
@@ -178,12 +112,12 @@ func (w *world) run(command string) string {
 func (w *world) runInit(a *args) string {
 	w.t.Helper()
 	req := kmsg.NewPtrInitProducerIDRequest()
-	if !a.has("plain") {
+	if !a.Has("plain") {
 		req.TransactionalID = kmsg.StringPtr(a.id())
 	}
-	req.TransactionTimeoutMillis = int32(a.num("timeout", 60000))
-	req.ProducerID, req.ProducerEpoch = a.num("pid", -1), int16(a.num("epoch", -1))
-	resp := w.ask(req, int16(a.num("v", 5))).(*kmsg.InitProducerIDResponse)
+	req.TransactionTimeoutMillis = int32(a.Num("timeout", 60000))
+	req.ProducerID, req.ProducerEpoch = a.Num("pid", -1), int16(a.Num("epoch", -1))
+	resp := w.ask(req, int16(a.Num("v", 5))).(*kmsg.InitProducerIDResponse)
 	if resp.ErrorCode != 0 {
 		return errorName(resp.ErrorCode)
 	}
@@ -193,12 +127,12 @@ func (w *world) runInit(a *args) string {
 func (w *world) runAdd(a *args, verify bool) string {
 	w.t.Helper()
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
-	version := int16(a.num("v", 3))
+	version := int16(a.Num("v", 3))
 	if version >= 4 || verify {
 		version = max(version, 5)
 		tx := kmsg.NewAddPartitionsToTxnRequestTransaction()
 		tx.TransactionalID, tx.ProducerID, tx.ProducerEpoch, tx.VerifyOnly = a.id(), a.pid(), a.epoch(), verify
-		for _, word := range a.bare {
+		for _, word := range a.Bare {
 			t, n, _ := place(word)
 			tx.Topics = append(tx.Topics, kmsg.AddPartitionsToTxnRequestTransactionTopic{Topic: t, Partitions: []int32{n}})
 		}
@@ -216,7 +150,7 @@ func (w *world) runAdd(a *args, verify bool) string {
 		return strings.Join(all, " ")
 	}
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch = a.id(), a.pid(), a.epoch()
-	for _, word := range a.bare {
+	for _, word := range a.Bare {
 		t, n, _ := place(word)
 		req.Topics = append(req.Topics, kmsg.AddPartitionsToTxnRequestTopic{Topic: t, Partitions: []int32{n}})
 	}
@@ -232,29 +166,29 @@ func (w *world) runAdd(a *args, verify bool) string {
 func (w *world) runTxnCommit(a *args) string {
 	w.t.Helper()
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
-	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group = a.id(), a.pid(), a.epoch(), a.values["group"]
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group = a.id(), a.pid(), a.epoch(), a.Values["group"]
 	req.Generation = -1
-	for k := range a.values {
+	for k := range a.Values {
 		if t, n, ok := place(k); ok {
 			rt := kmsg.NewTxnOffsetCommitRequestTopic()
 			rt.Topic = t
 			rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-			rp.Partition, rp.Offset, rp.LeaderEpoch = n, a.num(k, 0), -1
+			rp.Partition, rp.Offset, rp.LeaderEpoch = n, a.Num(k, 0), -1
 			rt.Partitions = append(rt.Partitions, rp)
 			req.Topics = append(req.Topics, rt)
 		}
 	}
-	resp := w.ask(req, int16(a.num("v", 5))).(*kmsg.TxnOffsetCommitResponse)
+	resp := w.ask(req, int16(a.Num("v", 5))).(*kmsg.TxnOffsetCommitResponse)
 	return errorName(resp.Topics[0].Partitions[0].ErrorCode)
 }
 
 func (w *world) runFetch(a *args) string {
 	w.t.Helper()
-	t, n, _ := place(a.bare[len(a.bare)-1])
+	t, n, _ := place(a.Bare[len(a.Bare)-1])
 	req := kmsg.NewPtrOffsetFetchRequest()
-	req.RequireStable = a.has("stable")
+	req.RequireStable = a.Has("stable")
 	g := kmsg.NewOffsetFetchRequestGroup()
-	g.Group = a.values["group"]
+	g.Group = a.Values["group"]
 	gt := kmsg.NewOffsetFetchRequestGroupTopic()
 	gt.Topic, gt.Partitions = t, []int32{n}
 	g.Topics = append(g.Topics, gt)
@@ -268,13 +202,13 @@ func (w *world) runFetch(a *args) string {
 
 func (w *world) runProduce(a *args) string {
 	w.t.Helper()
-	version := int16(a.num("v", 12))
+	version := int16(a.Num("v", 12))
 	var id *string
-	if !a.has("plain") {
+	if !a.Has("plain") {
 		id = kmsg.StringPtr(a.id())
 	}
 	var all []data
-	for _, word := range a.bare {
+	for _, word := range a.Bare {
 		parts := strings.Split(word, ":")
 		t, n, ok := place(parts[0])
 		if !ok {
@@ -304,8 +238,8 @@ func (w *world) runProduce(a *args) string {
 func (w *world) runEnd(a *args) string {
 	w.t.Helper()
 	req := kmsg.NewPtrEndTxnRequest()
-	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = a.id(), a.pid(), a.epoch(), a.has("commit")
-	version := int16(a.num("v", 5))
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = a.id(), a.pid(), a.epoch(), a.Has("commit")
+	version := int16(a.Num("v", 5))
 	resp := w.ask(req, version).(*kmsg.EndTxnResponse)
 	switch {
 	case resp.ErrorCode != 0 && (resp.ProducerID != -1 || resp.ProducerEpoch != -1):

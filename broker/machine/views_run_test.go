@@ -31,16 +31,16 @@ func (w *world) runMarkers(a *args) string {
 	w.t.Helper()
 	req := kmsg.NewPtrWriteTxnMarkersRequest()
 	m := kmsg.NewWriteTxnMarkersRequestMarker()
-	m.ProducerID, m.ProducerEpoch, m.Committed = a.pid(), a.epoch(), a.has("commit")
-	m.CoordinatorEpoch, m.TransactionVersion = int32(a.num("cepoch", 0)), int8(a.num("tv", 0))
-	for _, word := range a.bare {
+	m.ProducerID, m.ProducerEpoch, m.Committed = a.pid(), a.epoch(), a.Has("commit")
+	m.CoordinatorEpoch, m.TransactionVersion = int32(a.Num("cepoch", 0)), int8(a.Num("tv", 0))
+	for _, word := range a.Bare {
 		if t, n, ok := place(word); ok {
 			m.Topics = append(m.Topics, kmsg.WriteTxnMarkersRequestMarkerTopic{Topic: t, Partitions: []int32{n}})
 		}
 	}
 	req.Markers = append(req.Markers, m)
 	var all []string
-	for _, t := range w.ask(req, int16(a.num("v", 2))).(*kmsg.WriteTxnMarkersResponse).Markers[0].Topics {
+	for _, t := range w.ask(req, int16(a.Num("v", 2))).(*kmsg.WriteTxnMarkersResponse).Markers[0].Topics {
 		for _, p := range t.Partitions {
 			all = append(all, errorName(p.ErrorCode))
 		}
@@ -51,7 +51,7 @@ func (w *world) runMarkers(a *args) string {
 func (w *world) runProducers(a *args) string {
 	w.t.Helper()
 	req := kmsg.NewPtrDescribeProducersRequest()
-	for _, word := range a.bare {
+	for _, word := range a.Bare {
 		t, n, _ := place(word)
 		req.Topics = append(req.Topics, kmsg.DescribeProducersRequestTopic{Topic: t, Partitions: []int32{n}})
 	}
@@ -73,7 +73,7 @@ func (w *world) runProducers(a *args) string {
 func (w *world) runDescribe(a *args) string {
 	w.t.Helper()
 	req := kmsg.NewPtrDescribeTransactionsRequest()
-	req.TransactionalIDs = a.bare
+	req.TransactionalIDs = a.Bare
 	var all []string
 	for _, s := range w.ask(req, 0).(*kmsg.DescribeTransactionsResponse).TransactionStates {
 		if s.ErrorCode != 0 {
@@ -96,16 +96,16 @@ func (w *world) runDescribe(a *args) string {
 func (w *world) runList(a *args) string {
 	w.t.Helper()
 	req := kmsg.NewPtrListTransactionsRequest()
-	if s := a.values["states"]; s != "" {
+	if s := a.Values["states"]; s != "" {
 		req.StateFilters = strings.Split(s, ",")
 	}
-	for _, s := range strings.Split(a.values["pids"], ",") {
+	for _, s := range strings.Split(a.Values["pids"], ",") {
 		if id, err := strconv.ParseInt(s, 10, 64); err == nil {
 			req.ProducerIDFilters = append(req.ProducerIDFilters, id)
 		}
 	}
-	req.DurationFilterMillis = a.num("longer", -1)
-	resp := w.ask(req, int16(a.num("v", 2))).(*kmsg.ListTransactionsResponse)
+	req.DurationFilterMillis = a.Num("longer", -1)
+	resp := w.ask(req, int16(a.Num("v", 2))).(*kmsg.ListTransactionsResponse)
 	all := []string{errorName(resp.ErrorCode)}
 	for _, s := range resp.UnknownStateFilters {
 		all = append(all, "unknown:"+s)

@@ -1,45 +1,20 @@
 package group
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/twmb/franz-go/pkg/kmsg"
-)
 
-var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata give as what they should give")
+	"github.com/strandline-io/strandline/internal/scripttest"
+)
 
 // TestScripts runs the scripts in testdata. A line is a comment, or a command `[label:] verb [key=value]...`; the
 // lines below it, indented, are what it does: records ("log"), answers ("label answer"), and the time at which a
 // tick did something. After each command the replayed and the restored state must equal the running one.
-func TestScripts(t *testing.T) {
-	paths, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, path := range paths {
-		t.Run(strings.TrimSuffix(filepath.Base(path), ".txt"), func(t *testing.T) {
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := runScript(t, string(want))
-			if *rewrite {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			} else if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("%s (-want +got; -rewrite accepts):\n%s", path, diff)
-			}
-		})
-	}
-}
+func TestScripts(t *testing.T) { scripttest.Files(t, runScript) }
 
 type script struct {
 	*world
@@ -97,16 +72,10 @@ func (s *script) command(line string) {
 	if l, ok := strings.CutSuffix(words[0], ":"); ok {
 		label, words = l, words[1:]
 	}
-	s.args, s.flags = map[string]string{}, nil
-	for _, word := range words[1:] {
-		if key, value, ok := strings.Cut(word, "="); ok {
-			s.args[key] = value
-		} else {
-			s.flags = append(s.flags, word)
-		}
-	}
+	c := scripttest.Parse(strings.Join(words, " "))
+	s.args, s.flags = c.Values, c.Bare
 	s.quiet = s.ms
-	verb := words[0]
+	verb := c.Verb
 	if run, ok := s.requests()[verb]; ok {
 		s.labels[s.op] = label
 		if v, ok := s.args["client"]; ok {

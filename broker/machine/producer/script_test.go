@@ -1,10 +1,7 @@
 package producer
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,44 +10,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/strandline-io/strandline/broker/record"
+	"github.com/strandline-io/strandline/internal/scripttest"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata answer into them")
-
-// TestScripts runs testdata/*.txt: one command a line, what it answers behind the arrow. Lines that begin with # say
-// why. With -rewrite the answers are written; read the difference before you keep it.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w := newWorld(t, Config{})
-			lines := strings.Split(string(text), "\n")
-			for i, line := range lines {
-				command, want, _ := strings.Cut(line, "→")
-				command, want = strings.TrimSpace(command), strings.TrimSpace(want)
-				if command == "" || strings.HasPrefix(command, "#") {
-					continue
-				}
-				got := w.run(command)
-				if !*rewrite && got != want {
-					t.Errorf("%s:%d: %s\n got %s\nwant %s", file, i+1, command, got, want)
-				}
-				lines[i] = fmt.Sprintf("%-52s → %s", command, got)
-			}
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	}
+	scripttest.Lines(t, 53, func(t *testing.T) func(string) string { return newWorld(t, Config{}).run })
 }
 
 // world is one partition, appended to as a broker does, and a second one that follows by what was applied.
@@ -69,48 +33,29 @@ func newWorld(t *testing.T, cfg Config) *world {
 	return w
 }
 
-// args are a command's words: key=value and bare ones.
-type args map[string]string
-
-func (a args) num(key string, or int64) int64 {
-	v, ok := a[key]
-	if !ok {
-		return or
-	}
-	n, err := strconv.ParseInt(v, 10, 64)
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
-
-func (a args) has(word string) bool { _, ok := a[word]; return ok }
+// args are a command's words.
+type args struct{ scripttest.Command }
 
 // batch reads pid, epoch, seq=first..last (or one number), txn, v2.
-func (a args) batch() Batch {
-	first, last, ranged := strings.Cut(a["seq"], "..")
+func (a *args) batch() Batch {
+	first, last, ranged := strings.Cut(a.Values["seq"], "..")
 	if !ranged {
 		last = first
 	}
 	f, err1 := strconv.ParseInt(first, 10, 32)
 	l, err2 := strconv.ParseInt(last, 10, 32)
 	if err1 != nil || err2 != nil {
-		panic(fmt.Sprintf("bad seq %q", a["seq"]))
+		panic(fmt.Sprintf("bad seq %q", a.Values["seq"]))
 	}
 	return Batch{
-		ProducerID: a.num("pid", 7), Epoch: int16(a.num("epoch", 0)), FirstSequence: int32(f), LastSequence: int32(l),
-		Transactional: a.has("txn"), BumpsEpoch: a.has("v2"),
+		ProducerID: a.Num("pid", 7), Epoch: int16(a.Num("epoch", 0)), FirstSequence: int32(f), LastSequence: int32(l),
+		Transactional: a.Has("txn"), BumpsEpoch: a.Has("v2"),
 	}
 }
 
 func (w *world) run(command string) string {
-	words := strings.Fields(command)
-	a := args{}
-	for _, word := range words[1:] {
-		k, v, _ := strings.Cut(word, "=")
-		a[k] = v
-	}
-	switch words[0] {
+	a := &args{scripttest.Parse(command)}
+	switch a.Verb {
 	case "batch":
 		return w.batch(a)
 	case "marker":
@@ -119,12 +64,12 @@ func (w *world) run(command string) string {
 		w.p.Refused(a.batch())
 		return "remembered"
 	case "wait":
-		w.engineMs += a.num("ms", 0)
+		w.engineMs += a.Num("ms", 0)
 		return fmt.Sprint("at ", w.engineMs)
 	case "expire":
 		return w.expire()
 	case "plain": // a batch without a producer id
-		w.end += a.num("count", 1)
+		w.end += a.Num("count", 1)
 		return w.show()
 	case "show":
 		return w.show()
@@ -139,7 +84,7 @@ func name(code int16) string {
 	return strings.TrimPrefix(kerr.ErrorForCode(code).(*kerr.Error).Message, "")
 }
 
-func (w *world) batch(a args) string {
+func (w *world) batch(a *args) string {
 	b := a.batch()
 	o := w.p.Check(b)
 	switch {
@@ -158,10 +103,10 @@ func (w *world) batch(a args) string {
 	return fmt.Sprintf("offset %d", base)
 }
 
-func (w *world) marker(a args) string {
+func (w *world) marker(a *args) string {
 	m := Marker{
-		ProducerID: a.num("pid", 7), Epoch: int16(a.num("epoch", 0)), CoordinatorEpoch: int32(a.num("c", 1)),
-		Commit: a.has("commit"), BumpsEpoch: a.has("v2"),
+		ProducerID: a.Num("pid", 7), Epoch: int16(a.Num("epoch", 0)), CoordinatorEpoch: int32(a.Num("c", 1)),
+		Commit: a.Has("commit"), BumpsEpoch: a.Has("v2"),
 	}
 	if code, _ := w.p.CheckMarker(m); code != 0 {
 		return name(code)

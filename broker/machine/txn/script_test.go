@@ -1,55 +1,23 @@
 package txn
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/strandline-io/strandline/internal/scripttest"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata answer into them")
-
-// TestScripts runs testdata/*.txt: one command a line, what it answers behind the arrow. Lines that begin with # say
-// why. With -rewrite the answers are written; read the difference before you keep it.
 func TestScripts(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no scripts: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			w := &world{t: t, nextID: 7}
-			w.c = New(w.cfg)
-			lines := strings.Split(string(text), "\n")
-			for i, line := range lines {
-				command, want, _ := strings.Cut(line, "→")
-				command, want = strings.TrimSpace(command), strings.TrimSpace(want)
-				if command == "" || strings.HasPrefix(command, "#") {
-					continue
-				}
-				got := w.run(command)
-				if !*rewrite && got != want {
-					t.Errorf("%s:%d: %s\n got %s\nwant %s", file, i+1, command, got, want)
-				}
-				lines[i] = fmt.Sprintf("%-46s → %s", command, got)
-			}
-			if *rewrite {
-				if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-		})
-	}
+	scripttest.Lines(t, 47, func(t *testing.T) func(string) string {
+		w := &world{t: t, nextID: 7}
+		w.c = New(w.cfg)
+		return w.run
+	})
 }
 
 // world decides and applies at once, as the machine does.
@@ -66,40 +34,23 @@ func (w *world) newID() int64 {
 	return w.nextID - 1
 }
 
-// args are a command's words: key=value, and bare ones in their order.
-type args struct {
-	values map[string]string
-	bare   []string
-}
-
-func (a *args) num(key string, or int64) int64 {
-	v, ok := a.values[key]
-	if !ok {
-		return or
-	}
-	n, err := strconv.ParseInt(v, 10, 64)
-	if err != nil {
-		panic(err)
-	}
-	return n
-}
+// args are a command's words.
+type args struct{ scripttest.Command }
 
 func (a *args) id() string {
-	if id, ok := a.values["id"]; ok {
+	if id, ok := a.Values["id"]; ok {
 		return id
 	}
 	return "pay"
 }
 
-func (a *args) has(word string) bool { return slices.Contains(a.bare, word) }
-
 func (a *args) producer() Producer {
-	return Producer{ID: a.id(), ProducerID: a.num("pid", 7), Epoch: int16(a.num("epoch", 0))}
+	return Producer{ID: a.id(), ProducerID: a.Num("pid", 7), Epoch: int16(a.Num("epoch", 0))}
 }
 
 func (a *args) add() AddRequest {
 	r := AddRequest{Producer: a.producer()}
-	for _, word := range a.bare {
+	for _, word := range a.Bare {
 		if n, err := strconv.ParseUint(word, 10, 32); err == nil {
 			r.Partitions = append(r.Partitions, uint32(n))
 		} else {
@@ -110,18 +61,10 @@ func (a *args) add() AddRequest {
 }
 
 func (w *world) run(command string) string {
-	words := strings.Fields(command)
-	a := &args{values: map[string]string{}}
-	for _, word := range words[1:] {
-		if k, v, ok := strings.Cut(word, "="); ok {
-			a.values[k] = v
-		} else {
-			a.bare = append(a.bare, word)
-		}
-	}
-	switch words[0] {
+	a := &args{scripttest.Parse(command)}
+	switch a.Verb {
 	case "config":
-		w.cfg = Config{MaxIDs: int(a.num("ids", 0)), MaxGroupsPerTxn: int(a.num("groups", 0)), MaxTimeoutMs: int32(a.num("timeout", 0))}
+		w.cfg = Config{MaxIDs: int(a.Num("ids", 0)), MaxGroupsPerTxn: int(a.Num("groups", 0)), MaxTimeoutMs: int32(a.Num("timeout", 0))}
 		w.c = New(w.cfg)
 		return "fresh"
 	case "init":
@@ -136,11 +79,11 @@ func (w *world) run(command string) string {
 	case "end":
 		return w.end(a)
 	case "wait":
-		w.now += a.num("ms", 0)
+		w.now += a.Num("ms", 0)
 		return w.tick()
 	case "epoch": // as if many transactions had passed
 		t := w.c.byID[a.id()]
-		t.Epoch = int16(a.num("to", 0))
+		t.Epoch = int16(a.Num("to", 0))
 		return w.show(a)
 	case "show":
 		return w.show(a)
@@ -164,8 +107,8 @@ func (w *world) must(_ uint64, err error) {
 
 func (w *world) init(a *args) string {
 	plan, refusal := w.c.Init(InitRequest{
-		Producer:  Producer{ID: a.id(), ProducerID: a.num("pid", None), Epoch: int16(a.num("epoch", None))},
-		TimeoutMs: int32(a.num("timeout", 60000)),
+		Producer:  Producer{ID: a.id(), ProducerID: a.Num("pid", None), Epoch: int16(a.Num("epoch", None))},
+		TimeoutMs: int32(a.Num("timeout", 60000)),
 	}, w.newID)
 	if refusal != nil {
 		return refused(refusal)
@@ -195,7 +138,7 @@ func (w *world) add(a *args) string {
 }
 
 func (w *world) end(a *args) string {
-	plan, refusal := w.c.End(EndRequest{Producer: a.producer(), Commit: a.has("commit"), BumpsEpoch: a.has("v2")}, w.newID)
+	plan, refusal := w.c.End(EndRequest{Producer: a.producer(), Commit: a.Has("commit"), BumpsEpoch: a.Has("v2")}, w.newID)
 	if refusal != nil {
 		return refused(refusal)
 	}

@@ -1,5 +1,6 @@
 // Command sim runs the simulation for one seed, or for many. -seed N -v prints a readable trace, the same each time;
 // -seed N -shrink looks for the least that still fails. With -cores it runs the pure cores alone, and many seeds a second.
+// With -blob it runs the world of blob sinks instead of the broker's.
 package main
 
 import (
@@ -30,11 +31,12 @@ func main() {
 	faultsMs := flag.Int64("faults-ms", 0, "when faults end, earlier than usual")
 	pure := flag.Bool("cores", false, "simulate the pure cores alone: a thousand seeds a second")
 	operations := flag.Int("operations", 0, "with -cores: random steps before the faults end, fewer than usual")
+	blobs := flag.Bool("blob", false, "run the world of blob sinks instead of the broker's")
 	flag.Parse()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // a world is small and makes much garbage
 	}
-	o := world.Options{Seed: *seed, ReadersOnly: *readers, FaultsMs: *faultsMs}
+	o := world.Options{Seed: *seed, ReadersOnly: *readers, FaultsMs: *faultsMs, Blobs: *blobs}
 	for name := range strings.SplitSeq(*without, ",") {
 		if n, err := strconv.Atoi(name); err == nil {
 			o.WithoutFaults = append(o.WithoutFaults, n)
@@ -81,6 +83,9 @@ func runOne(out io.Writer, o world.Options) bool {
 // command replays a run.
 func command(o world.Options) string {
 	s := fmt.Sprintf("go run ./internal/sim -seed %d", o.Seed)
+	if o.Blobs {
+		s += " -blob"
+	}
 	if o.ReadersOnly {
 		s += " -readers"
 	}

@@ -196,7 +196,7 @@ func (d *folder) Commit(ctx context.Context, name string, blocks []BlockID, _ ma
 
 // refuse is Commit on a name that is taken. The other blob may be ours, published by a process that died before it had
 // dropped what was staged: so drop if the content is the listed blocks', or if some of them are gone, which only a
-// commit of this name does.
+// commit of this name does. The name must be durable first: that process may have died before it was.
 func (d *folder) refuse(name string, blocks []BlockID) error {
 	size, sum, err := d.checksum(name)
 	if err != nil {
@@ -205,7 +205,9 @@ func (d *folder) refuse(name string, blocks []BlockID) error {
 	staged := &checksum{}
 	err = d.assemble(staged, name, blocks)
 	if errors.Is(err, errNotStaged) || err == nil && staged.size == size && staged.sum == sum {
-		err = d.drop(name)
+		if err = d.syncPath(name); err == nil {
+			err = d.drop(name)
+		}
 	}
 	if err != nil {
 		return d.error("commit", name, err)
@@ -218,7 +220,7 @@ var errNotStaged = errors.New("a block is not staged")
 // assemble writes the staged blocks one after another.
 func (d *folder) assemble(w io.WriterAt, name string, blocks []BlockID) error {
 	off := int64(0)
-	buf := make([]byte, copyBytes)
+	var buf []byte
 	for _, id := range blocks {
 		f, err := d.fs.Open(stagedFile(name, id))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -227,7 +229,7 @@ func (d *folder) assemble(w io.WriterAt, name string, blocks []BlockID) error {
 		if err != nil {
 			return err
 		}
-		n, err := copyAt(w, off, f, buf)
+		n, err := copyAt(w, off, f, &buf)
 		if err = errors.Join(err, f.Close()); err != nil {
 			return err
 		}
@@ -236,14 +238,17 @@ func (d *folder) assemble(w io.WriterAt, name string, blocks []BlockID) error {
 	return nil
 }
 
-// copyAt copies all of f to w at off.
-func copyAt(w io.WriterAt, off int64, f vfs.File, buf []byte) (int64, error) {
+// copyAt copies all of f to w at off, through *buf, which it makes as large as it needs.
+func copyAt(w io.WriterAt, off int64, f vfs.File, buf *[]byte) (int64, error) {
 	size, err := f.Size()
 	if err != nil {
 		return 0, err
 	}
+	if n := min(size, copyBytes); int64(len(*buf)) < n {
+		*buf = make([]byte, n)
+	}
 	for done := int64(0); done < size; {
-		p := buf[:min(int64(len(buf)), size-done)]
+		p := (*buf)[:min(int64(len(*buf)), size-done)]
 		if n, err := f.ReadAt(p, done); n < len(p) {
 			return 0, errors.Join(io.ErrUnexpectedEOF, err)
 		}
@@ -273,7 +278,7 @@ func (d *folder) checksum(name string) (size int64, sum uint32, err error) {
 		return 0, 0, err
 	}
 	c := &checksum{}
-	_, err = copyAt(c, 0, f, make([]byte, copyBytes))
+	_, err = copyAt(c, 0, f, new([]byte))
 	return c.size, c.sum, errors.Join(err, f.Close())
 }
 

@@ -83,6 +83,29 @@ func TestFolderDropsWhatACrashLeft(t *testing.T) {
 	}
 }
 
+// TestFolderDropsNothingBeforeTheNameIsDurable: a process that dies right after it has published leaves a name that a
+// power cut may take back. Whoever comes next must not drop the staged blocks before that name is durable.
+func TestFolderDropsNothingBeforeTheNameIsDurable(t *testing.T) {
+	id := blob.NewBlockID(blob.Nonce{1}, 0)
+	for seed := range uint64(200) {
+		disk := vfs.NewMem()
+		s := blob.NewFolder(disk, "memory", nil)
+		if err := s.Stage(t.Context(), "a/x", id, []byte("data")); err != nil {
+			t.Fatal(err)
+		}
+		disk.FailNext(vfs.OpSyncDir, 0, errors.New("killed here"))
+		if err := s.Commit(t.Context(), "a/x", []blob.BlockID{id}, nil); err == nil {
+			t.Fatal("Commit did not meet the failure")
+		}
+		disk.CrashAfter(1 + int(seed%8))
+		s.Commit(t.Context(), "a/x", []blob.BlockID{id}, nil)
+		s = blob.NewFolder(disk.PowerLoss(seed), "memory", nil)
+		if err := s.Commit(t.Context(), "a/x", []blob.BlockID{id}, nil); err != nil && !errors.Is(err, blob.ErrExists) {
+			t.Fatalf("seed %d: neither published nor staged: %v", seed, err)
+		}
+	}
+}
+
 // TestFolderLookIsDurable: a commit whose sync failed is found by the look that follows; what that says must hold after
 // a power cut.
 func TestFolderLookIsDurable(t *testing.T) {

@@ -150,7 +150,14 @@ func (s *Sink) claim(ctx context.Context, c caller, me Owner) error {
 		if err == nil && *have != me {
 			return &OwnerError{Store: s.store.String(), Name: name, Have: *have, Want: me}
 		}
-		if err == nil || kindOf(err) != ErrNotFound {
+		if err == nil {
+			// Whoever made it may have died before it was durable. Props makes it so.
+			return c.repeat(ctx, func(ctx context.Context) error {
+				_, err := s.store.Props(ctx, name)
+				return err
+			})
+		}
+		if kindOf(err) != ErrNotFound {
 			return err
 		}
 		id := NewBlockID(s.nonce(), 0)
@@ -158,8 +165,12 @@ func (s *Sink) claim(ctx context.Context, c caller, me Owner) error {
 		if err == nil {
 			err = c.once(ctx, func(ctx context.Context) error { return s.store.Commit(ctx, name, []BlockID{id}, nil) })
 		}
-		if k := kindOf(err); k == nil || k == ErrRefused || k == ErrInvalid {
+		k := kindOf(err)
+		if k == nil || k == ErrRefused || k == ErrInvalid {
 			return err
+		}
+		if k == ErrExists && try <= c.tries {
+			continue // whose it is, a look will tell
 		}
 		if err := c.pause(ctx, try, err); err != nil {
 			return err

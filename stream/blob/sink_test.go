@@ -3,11 +3,13 @@ package blob_test
 import (
 	"context"
 	"errors"
+	"io"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/strandline-io/strandline/internal/vfs"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/blob"
 	"github.com/strandline-io/strandline/stream/blob/blobtest"
@@ -59,7 +61,7 @@ func TestRunIsKnown(t *testing.T) {
 	}
 }
 
-// TestOwnerOverFaults: the owner file is claimed once, whatever is lost, and by one of many.
+// TestOwnerOverFaults: the owner file is claimed once, whatever is lost.
 func TestOwnerOverFaults(t *testing.T) {
 	for _, op := range []string{"ensure", "read", "stage", "commit"} {
 		for _, fault := range []blobtest.Fault{blobtest.Busy, blobtest.LoseRequest, blobtest.LoseReply, blobtest.Late} {
@@ -83,6 +85,64 @@ func TestOwnerOverFaults(t *testing.T) {
 			}
 		}
 	}
+	fake := blobtest.NewFake()
+	replies := 0
+	fake.SetFaults(func(c blobtest.Call) blobtest.Fault {
+		if c.Op != "commit" {
+			return blobtest.None
+		}
+		if replies++; replies == 1 {
+			return blobtest.LoseReply // and the repetition, the last there is, finds the name taken
+		}
+		return blobtest.None
+	})
+	two := func(c *blob.Config) { c.Tries = 2 }
+	reads := 0
+	store := lateReads{fake.Client("a"), &reads}
+	if err := blob.New("out", store, inline(1), two).Check(t.Context(), job); err != nil {
+		t.Errorf("the name is taken at the last try, by ourselves: %v", err)
+	}
+}
+
+// lateReads does not find the owner file at the first two looks, as if it came to be right after each.
+type lateReads struct {
+	blob.Store
+	reads *int
+}
+
+func (l lateReads) Read(ctx context.Context, name string) (io.ReadCloser, error) {
+	if *l.reads++; *l.reads <= 2 {
+		return nil, &blob.StoreError{Kind: blob.ErrNotFound, Op: "read", Name: name, Where: "fake"}
+	}
+	return l.Store.Read(ctx, name)
+}
+
+// TestClaimIsDurable: a start that finds the claim of one that died relies on it, so a power cut must not take it back.
+func TestClaimIsDurable(t *testing.T) {
+	for seed := range uint64(200) {
+		disk := vfs.NewMem()
+		check := func() error {
+			return blob.New("out", blob.NewFolder(disk, "memory", nil), inline(1), func(c *blob.Config) { c.Tries = 1 }).Check(t.Context(), job)
+		}
+		if err := disk.MkdirAll(".strandline-staged"); err != nil {
+			t.Fatal(err)
+		}
+		disk.CrashAfter(1 + int(seed%16))
+		check()
+		disk = disk.ProcessCrash()
+		if err := check(); err != nil {
+			t.Fatal(err)
+		}
+		disk = disk.PowerLoss(seed)
+		s := blob.New("out", blob.NewFolder(disk, "memory", nil), inline(1))
+		if err := s.CheckRun(t.Context(), job, 1); err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+	}
+}
+
+// TestOneOwnerOfMany: of many starters at once one claims the prefix.
+func TestOneOwnerOfMany(t *testing.T) {
 	fake := blobtest.NewFake()
 	var wg sync.WaitGroup
 	var mu sync.Mutex

@@ -124,6 +124,9 @@ func (w *writer) verify(ctx context.Context, b *Blob) (foreign int, err error) {
 	return 0, err
 }
 
+// tailBytes is how much of a blob is read at a time when only its end matters.
+const tailBytes = 64 << 10
+
 // continues reports whether the visible blob of this name is b with more blocks: every Avro file ends with its sync
 // marker, and b's is random.
 func (w *writer) continues(ctx context.Context, b *Blob) (bool, error) {
@@ -135,7 +138,7 @@ func (w *writer) continues(ctx context.Context, b *Blob) (bool, error) {
 		}
 		defer r.Close()
 		tail = nil
-		buf := make([]byte, copyBytes)
+		buf := make([]byte, tailBytes)
 		for {
 			n, err := r.Read(buf)
 			tail = append(tail, buf[max(0, n-len(b.Sync)):n]...)

@@ -42,6 +42,12 @@ func (w *World) planFaults() {
 	if w.mode.calm || len(w.mode.faults) == 0 {
 		return
 	}
+	w.schedule(end, 50*msInUs, 1500*msInUs, func() { faultKinds[w.mode.faults[w.IntN(len(w.mode.faults))]].do(w) })
+}
+
+// schedule plans to call do now and then until end, at least least apart, each time with a source of random numbers of its
+// own, and not those times that the options leave out.
+func (w *World) schedule(end, least, upTo int64, do func()) {
 	r := w.stream("faults")
 	at := r.Int64N(secondInUs)
 	for n := 1; at < end; n++ {
@@ -52,11 +58,11 @@ func (w *World) planFaults() {
 				if !w.healed {
 					w.Rand = own
 					w.tracef("fault %d", n)
-					faultKinds[w.mode.faults[w.IntN(len(w.mode.faults))]].do(w)
+					do()
 				}
 			})
 		}
-		at += 50*msInUs + r.Int64N(1500*msInUs)
+		at += least + r.Int64N(upTo)
 	}
 }
 

@@ -29,6 +29,8 @@ type Options struct {
 	WithoutClients []string
 	WithoutFaults  []int
 	FaultsMs       int64
+	// Blobs runs the world of blob sinks instead of the broker's.
+	Blobs bool
 }
 
 // Result is what a run came to.
@@ -49,6 +51,7 @@ type Stats struct {
 	Crashes, PowerLosses, Recoveries, Snapshots, Shelvings int
 	Commits, Aborts, Fenced, Read                          int
 	VirtualMs                                              int64
+	Blobs                                                  BlobStats
 }
 
 // violation is a check that failed.
@@ -140,6 +143,9 @@ const (
 
 // Run runs one seed.
 func Run(o Options) Result {
+	if o.Blobs {
+		return runBlobs(o)
+	}
 	w := newWorld(o)
 	w.seen, w.history = make(map[uint32]shown), newHistory()
 	w.hashes = map[uint64]uint64{0: machine.New(machineConfig).Hash()}
@@ -282,4 +288,5 @@ func (s *Stats) Add(o Stats) {
 	s.Fenced += o.Fenced
 	s.Read += o.Read
 	s.VirtualMs += o.VirtualMs
+	s.Blobs.Add(o.Blobs)
 }

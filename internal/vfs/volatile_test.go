@@ -394,9 +394,9 @@ func couldBe(n, left *inode) bool {
 }
 
 func TestVolatileAgainstModel(t *testing.T) {
-	seeds := uint64(4000)
+	seeds := uint64(1500)
 	if testing.Short() {
-		seeds = 500
+		seeds = 300
 	}
 	first := uint64(1)
 	if *oneSeed != 0 {

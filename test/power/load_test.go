@@ -351,7 +351,7 @@ func (l *load) watch(ctx context.Context) {
 		l.mu.Lock()
 		fetches.EachRecord(func(r *kgo.Record) {
 			if old, ok := l.seen[at(r)]; ok && old != string(r.Value) {
-				l.t.Errorf("%v held %q, then %q", at(r), old, r.Value)
+				l.t.Errorf("%v held %.20q, then %.20q", at(r), old, r.Value)
 			}
 			l.seen[at(r)] = string(r.Value)
 		})

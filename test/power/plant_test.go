@@ -170,7 +170,7 @@ func client(addr string, more ...kgo.Opt) (*kgo.Client, error) {
 	return kgo.NewClient(append([]kgo.Opt{
 		kgo.SeedBrokers(addr), kgo.DialTimeout(2 * time.Second),
 		kgo.RetryBackoffFn(func(int) time.Duration { return 20 * time.Millisecond }),
-		kgo.RequestRetries(2000), kgo.RetryTimeout(patience),
+		kgo.AlwaysRetryEOF(), kgo.RequestRetries(2000), kgo.RetryTimeout(patience),
 		kgo.MetadataMinAge(20 * time.Millisecond), kgo.MetadataMaxAge(10 * time.Second),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProducerLinger(0),
 	}, more...)...)

@@ -119,6 +119,9 @@ func (gs *Groups) restoreGroup(r *reader, g *group) {
 	if s.phase > phaseStable || (s.phase == phaseEmpty) != (s.members.Len() == 0) {
 		r.Fail("group %q is in phase %d with %d members", g.name, byte(s.phase), s.members.Len())
 	}
+	if _, ok := s.members.Get(s.leader); !ok && s.leader != "" && s.phase != phaseEmpty {
+		r.Fail("group %q is led by %q, which is no member", g.name, s.leader)
+	}
 	last = ""
 	for i := range r.Count(2) {
 		topic := r.String()

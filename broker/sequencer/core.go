@@ -92,7 +92,10 @@ type Core struct {
 	limits     Limits
 
 	internal opQueue // ticks and housekeeping: never held back
+	held     opQueue // held back at the journal's bound, all older than clients
 	clients  opQueue
+	from     *opQueue        // where the next operation is
+	heldOf   map[Mailbox]int // operations in held by connection
 	slow     bool
 	groups   []*group // decided, not yet released; ascending by seq
 	spare    []*group // groups to use again
@@ -130,8 +133,8 @@ func NewCore(m *machine.Machine, j Appender, d journal.Durability, lastSeq uint6
 	return &Core{
 		machine: m, journal: j, replyAfter: kind, limits: limits.orDefaults(),
 		decided: lastSeq, written: lastSeq, synced: lastSeq,
-		parked: make(map[uint64]Mailbox),
-		index:  make(map[machine.PartitionID]int),
+		parked: make(map[uint64]Mailbox), heldOf: make(map[Mailbox]int),
+		index: make(map[machine.PartitionID]int),
 	}
 }
 
@@ -169,7 +172,7 @@ func (c *Core) Handle(now machine.Now, ev Event, a *Actions) {
 
 // Idle reports that nothing is queued and nothing awaits the journal.
 func (c *Core) Idle() bool {
-	return c.internal.len() == 0 && c.clients.len() == 0 && len(c.groups) == 0
+	return c.internal.len() == 0 && c.held.len() == 0 && c.clients.len() == 0 && len(c.groups) == 0
 }
 
 func (c *Core) journalEvent(e journal.Event, a *Actions) {
@@ -283,26 +286,43 @@ func (c *Core) newGroup() *group {
 // unitOverhead is what an operation may add to the journal beside its own bytes: heads, records, padding.
 const unitOverhead = 4096
 
-// next is the next operation that may be decided. A held-back Produce holds back what is behind it, so that no
-// client's later request overtakes it.
+// next is the next operation that may be decided. At the journal's bound Produce is held back, and with it what is
+// behind it of the same connection, so that the order of no client's requests changes; other connections go on. What is
+// held keeps its order, also among connections: a repeated batch comes behind its original on whatever connection.
 func (c *Core) next() *Operation {
+	c.from = &c.internal
 	if op := c.internal.peek(); op != nil {
 		return op
 	}
-	op := c.clients.peek()
-	if op != nil && c.slow {
-		if _, produce := op.Body.(*machine.Produce); produce {
-			return nil
-		}
+	c.from = &c.held
+	if op := c.held.peek(); op != nil && (!c.slow || !isProduce(op)) {
+		return op
 	}
-	return op
+	c.from = &c.clients
+	for {
+		op := c.clients.peek()
+		if op == nil || !c.slow || !isProduce(op) && c.heldOf[op.Box] == 0 {
+			return op
+		}
+		c.held.push(c.clients.pop())
+		c.heldOf[op.Box]++
+	}
 }
 
 // pop takes what next returned.
 func (c *Core) pop() {
-	if c.internal.pop() == nil {
-		c.clients.pop()
+	op := c.from.pop()
+	if c.from != &c.held {
+		return
 	}
+	if c.heldOf[op.Box]--; c.heldOf[op.Box] == 0 {
+		delete(c.heldOf, op.Box)
+	}
+}
+
+func isProduce(op *Operation) bool {
+	_, ok := op.Body.(*machine.Produce)
+	return ok
 }
 
 // step decides one operation. Without space Produce is refused with KAFKA_STORAGE_ERROR; everything else goes on in

@@ -2,6 +2,8 @@ package sequencer
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -224,6 +226,77 @@ func TestSlowHoldsProduceAndWhatIsBehindIt(t *testing.T) {
 	}
 	w.handle(Event{Slow: true, Ops: []*Operation{w.op(&machine.Shelved{})}})
 	w.handle(Event{Slow: false})
+	w.done(journal.Synced, w.journal.seq)
+	w.replies(4)
+}
+
+// TestSlowHoldsOnlyItsConnection: at the bound other connections go on, each connection's order stays, and so does that
+// of all Produce, whatever connections they came on; ops holds connection and kind (p: Produce), in the order of arrival,
+// want the order in which they must be decided.
+func TestSlowHoldsOnlyItsConnection(t *testing.T) {
+	f := func(ops, atBound, later string) {
+		t.Run(ops, func(t *testing.T) {
+			w := newWorld(t, journal.DurabilityFsync)
+			w.handle(Event{Ops: []*Operation{w.op(createTopic("t"))}})
+			w.done(journal.Synced, 1)
+			var decided []string
+			boxes := map[byte]*collected{}
+			event := Event{Slow: true}
+			for i, name := range strings.Fields(ops) {
+				op := w.op(createTopic(fmt.Sprint("x", i)))
+				if name[1] == 'p' {
+					op.Body = produce("t", name)
+				}
+				if boxes[name[0]] == nil {
+					boxes[name[0]] = &collected{}
+				}
+				op.Box = boxes[name[0]]
+				op.Written = func() { decided = append(decided, name) }
+				event.Ops = append(event.Ops, op)
+			}
+			round := func(ev Event, want string) {
+				t.Helper()
+				for range 2 { // decide, then write and sync
+					w.handle(ev)
+					for _, release := range w.actions.Release {
+						release()
+					}
+					ev = Event{Slow: ev.Slow, Journal: []journal.Event{{Kind: journal.Synced, Seq: w.journal.seq}}}
+				}
+				if got := strings.Join(decided, " "); got != want {
+					t.Errorf("slow %t: %q were decided, want %q", ev.Slow, got, want)
+				}
+				decided = nil
+			}
+			round(event, atBound)
+			round(Event{}, later)
+			if !w.core.Idle() || len(w.core.heldOf) > 0 {
+				t.Error("something is left")
+			}
+		})
+	}
+	f("ap bx", "bx", "ap")
+	f("ap ax bx", "bx", "ap ax")
+	f("ax ap bp bx cx ay", "ax cx", "ap bp bx ay")
+	f("ap bp ap by cx bp", "cx", "ap bp ap by bp")
+	f("ax bx", "ax bx", "")
+}
+
+// TestWhatIsNoLongerHeldGoesOnAtTheBound: the bound comes back when a connection's Produce is through, and what was
+// behind it is not.
+func TestWhatIsNoLongerHeldGoesOnAtTheBound(t *testing.T) {
+	w := newWorld(t, journal.DurabilityFsync)
+	w.core.limits.GroupOps = 1
+	w.handle(Event{Ops: []*Operation{w.op(createTopic("t"))}})
+	w.done(journal.Synced, 1)
+	w.handle(Event{Slow: true, Ops: []*Operation{w.op(produce("t", "x")), w.op(createTopic("u")), w.op(produce("t", "y"))}})
+	w.journal.room = 1
+	w.handle(Event{})
+	w.journal.room = 5
+	w.handle(Event{Slow: true})
+	w.done(journal.Synced, w.journal.seq)
+	w.replies(3)
+	w.handle(Event{})
 	w.done(journal.Synced, w.journal.seq)
 	w.replies(4)
 }

@@ -96,7 +96,7 @@ func (e *engine) start(cfg Config, inbox *sequencer.Inbox, r *keeper.Recovery) {
 	}
 	if cfg.DataDir != "" {
 		e.keeper = newHousekeeper(cfg, e, sc.Board, r)
-		sc.OnSealed, sc.OnDeleted, sc.OnMarks = e.keeper.Sealed, e.keeper.Deleted, e.keeper.Marked
+		sc.OnSealed, sc.OnDeleted, sc.OnTrimmed, sc.OnMarks = e.keeper.Sealed, e.keeper.Deleted, e.keeper.Trimmed, e.keeper.Marked
 	}
 	e.Sequencer = sequencer.Start(sc)
 	// It can only fail if the loop has stopped already, which Done tells.

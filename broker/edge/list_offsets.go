@@ -85,13 +85,13 @@ func (e *Edge) listOffset(req *kmsg.ListOffsetsRequest, topic string, p *kmsg.Li
 	limit := limitOf(v, isolation)
 	switch ts := p.Timestamp; {
 	case ts >= 0:
-		e.search(part, v, rp, func(l *segment.Log) (segment.Found, bool, error) { return l.OffsetForTime(ts, limit) })
+		e.search(part, v, rp, func(l *segment.Log) (segment.Found, bool, error) { return l.OffsetForTime(ts, v.LogStart, limit) })
 	case ts == listLatest:
 		rp.Offset, rp.LeaderEpoch = limit, v.LeaderEpoch
 	case ts == listEarliest, ts == listEarliestLocal && req.Version >= versionEarliestLocal:
 		rp.Offset, rp.LeaderEpoch = v.LogStart, epochAt(v, v.LogStart)
 	case ts == listMaxTimestamp && req.Version >= versionMaxTimestamp:
-		e.search(part, v, rp, func(l *segment.Log) (segment.Found, bool, error) { return l.MaxTimestamp(limit) })
+		e.search(part, v, rp, func(l *segment.Log) (segment.Found, bool, error) { return l.MaxTimestamp(v.LogStart, limit) })
 	case ts == listLatestTiered && req.Version >= versionLatestTiered, ts == listPendingUpload && req.Version >= versionPendingUpload:
 		// There is no tiered storage: nothing was uploaded, nothing will be.
 	default:

@@ -67,6 +67,7 @@ type Keeper struct {
 	mu    sync.Mutex // guards what others hand over
 	queue []uint64   // sealed segments, oldest first
 	gone  []machine.PartitionID
+	short []machine.PartitionID // their log start has moved up
 	marks []sequencer.Mark
 
 	shadow      *machine.Machine
@@ -93,6 +94,11 @@ func New(cfg Config) *Keeper {
 			k.queue = append(k.queue, s.Number)
 		}
 	}
+	for _, v := range r.Machine.Views() {
+		if v.LogStart > 0 {
+			k.short = append(k.short, v.Partition)
+		}
+	}
 	k.Marked([]sequencer.Mark{{Seq: r.LastSeq, Hash: r.Machine.Hash()}})
 	return k
 }
@@ -109,6 +115,14 @@ func (k *Keeper) Sealed(segments []uint64) {
 func (k *Keeper) Deleted(ids []machine.PartitionID) {
 	k.mu.Lock()
 	k.gone = append(k.gone, ids...)
+	k.mu.Unlock()
+	k.env.Wake()
+}
+
+// Trimmed is told by the loop that the log start of partitions has moved up, as is published.
+func (k *Keeper) Trimmed(ids []machine.PartitionID) {
+	k.mu.Lock()
+	k.short = append(k.short, ids...)
 	k.mu.Unlock()
 	k.env.Wake()
 }
@@ -137,11 +151,16 @@ func (k *Keeper) Run() error {
 // work does everything that is to be done now.
 func (k *Keeper) work() error {
 	for !k.env.Stopping() {
-		segment, gone := k.take()
+		segment, gone, short := k.take()
 		for i, id := range gone {
 			if err := k.cfg.Store.Forget(uint32(id)); err != nil {
 				k.Deleted(gone[i:])
 				return err
+			}
+		}
+		for _, id := range short {
+			if err := k.trim(id); err != nil {
+				return err // what is left behind goes at the next start
 			}
 		}
 		if segment == 0 {
@@ -158,15 +177,27 @@ func (k *Keeper) work() error {
 	return nil
 }
 
-// take returns the oldest sealed segment (it stays queued until pop; 0 is none) and the partitions to forget.
-func (k *Keeper) take() (segment uint64, gone []machine.PartitionID) {
+// take returns the oldest sealed segment (it stays queued until pop; 0 is none), the partitions to forget and those to trim.
+func (k *Keeper) take() (segment uint64, gone, short []machine.PartitionID) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	gone, k.gone = k.gone, nil
+	short, k.short = k.short, nil
 	if len(k.queue) > 0 {
 		segment = k.queue[0]
 	}
-	return segment, gone
+	return segment, gone, short
+}
+
+// trim removes a partition's files below its log start.
+func (k *Keeper) trim(id machine.PartitionID) error {
+	p := k.cfg.Board.Partition(id)
+	if p == nil {
+		return nil // deleted meanwhile
+	}
+	return k.cfg.Store.Trim(uint32(id), p.Load().LogStart, func(left segment.Files) {
+		k.cfg.Board.Shelved(id, func(old *segment.Log) *segment.Log { return old.WithShelved(left) })
+	})
 }
 
 func (k *Keeper) pop() {
@@ -257,6 +288,9 @@ func (k *Keeper) shelve() error {
 	for _, l := range lengths {
 		files := k.cfg.Store.Files(l.Partition)
 		k.cfg.Board.Shelved(machine.PartitionID(l.Partition), func(old *segment.Log) *segment.Log { return old.WithShelved(files) })
+		if err := k.trim(machine.PartitionID(l.Partition)); err != nil {
+			k.env.Trouble(err) // what is left behind goes at the next start
+		}
 	}
 	k.shelvedSeq = last.LastSeq
 	k.unshelved = k.unshelved[:0]
@@ -274,7 +308,7 @@ func (k *Keeper) batches(upTo uint64) []segment.Shelving {
 				continue // deleted meanwhile
 			}
 			for _, e := range p.Load().Log.InJournal(upTo) {
-				all = append(all, segment.Shelving{Partition: uint32(id), Extent: e})
+				all = append(all, segment.Shelving{Partition: uint32(id), FileBytes: int64(t.Settings.SegmentBytes), Extent: e})
 			}
 		}
 	}

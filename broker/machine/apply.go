@@ -185,6 +185,9 @@ func (m *Machine) apply(kind uint8, payload []byte) error {
 	case kindPartitionsAdded:
 		a := readPartitionsAdded(&r)
 		return r.then(func() error { return m.applyPartitionsAdded(a) })
+	case kindLogStart:
+		id, offset := r.id(), r.offset()
+		return r.then(func() error { return m.applyLogStart(id, offset) })
 	case kindTopicSettings:
 		c := readSettingsChanged(&r)
 		return r.then(func() error { return m.applySettingsChanged(c) })

@@ -23,6 +23,7 @@ const (
 	kindProducerIDs       uint8 = 8
 	kindProducerForgotten uint8 = 9
 	kindTopicSettings     uint8 = 10
+	kindLogStart          uint8 = 11
 	kindTxnInit           uint8 = 32
 	kindTxnAdd            uint8 = 33
 	kindTxnEnd            uint8 = 34

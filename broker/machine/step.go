@@ -56,6 +56,8 @@ func (m *Machine) dispatch(body any) {
 		m.createPartitions(b)
 	case *kmsg.DescribeConfigsRequest:
 		m.describeConfigs(b)
+	case *kmsg.DeleteRecordsRequest:
+		m.deleteRecords(b)
 	case *kmsg.AlterConfigsRequest:
 		m.alterConfigs(b)
 	case *kmsg.IncrementalAlterConfigsRequest:

@@ -11,12 +11,14 @@ import (
 // runView carries out what operators ask and do:
 //
 //	markers [v=] [pid=] [epoch=] [cepoch=] [tv=] [commit] t/0 … | producers t/0 …
-//	describe ID … | list [v=] [states=a,b] [pids=1,2] [longer=MS]
+//	delete-records t/0=OFFSET … | describe ID … | list [v=] [states=a,b] [pids=1,2] [longer=MS]
 func (w *world) runView(verb string, a *args) (answer string, known bool) {
 	w.t.Helper()
 	switch verb {
 	case "markers":
 		return w.runMarkers(a), true
+	case "delete-records":
+		return w.runDeleteRecords(a), true
 	case "producers":
 		return w.runProducers(a), true
 	case "describe":
@@ -46,6 +48,23 @@ func (w *world) runMarkers(a *args) string {
 		}
 	}
 	return strings.Join(all, " ")
+}
+
+func (w *world) runDeleteRecords(a *args) string {
+	w.t.Helper()
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	for where, offset := range a.values {
+		t, n, _ := place(where)
+		rt := kmsg.NewDeleteRecordsRequestTopic()
+		rt.Topic = t
+		rp := kmsg.NewDeleteRecordsRequestTopicPartition()
+		rp.Partition = n
+		rp.Offset, _ = strconv.ParseInt(offset, 10, 64)
+		rt.Partitions = append(rt.Partitions, rp)
+		req.Topics = append(req.Topics, rt)
+	}
+	p := w.ask(req, 2).(*kmsg.DeleteRecordsResponse).Topics[0].Partitions[0]
+	return fmt.Sprintf("%s from %d", errorName(p.ErrorCode), p.LowWatermark)
 }
 
 func (w *world) runProducers(a *args) string {

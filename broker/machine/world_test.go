@@ -139,6 +139,9 @@ func (w *world) checkView(v View) {
 		w.t.Fatalf("operation %d: partition %d goes from stable %d of %d to %d of %d", w.op, v.Partition,
 			before.LastStable, before.HighWatermark, v.LastStable, v.HighWatermark)
 	}
+	for len(before.Aborted) > 0 && before.Aborted[0].LastOffset < v.LogStart {
+		before.Aborted = before.Aborted[1:]
+	}
 	for i, a := range before.Aborted {
 		if v.Aborted[i] != a {
 			w.t.Fatalf("operation %d: aborted transaction %d of partition %d changed from %+v to %+v", w.op, i, v.Partition, a, v.Aborted[i])

@@ -39,6 +39,8 @@ type Journal interface {
 // Shelving is one batch to be moved out of the journal.
 type Shelving struct {
 	Partition uint32
+	// FileBytes, if not 0, is the size beyond which this partition's files are not grown, if it is below Config.SegmentBytes.
+	FileBytes int64
 	Extent
 }
 

@@ -117,12 +117,12 @@ func readDamaged(t *testing.T, files map[string][]byte, lengths []Length, from i
 		}
 		at = next
 	}
-	if found, ok, err := log.OffsetForTime(1_700_000_000_100, end); err != nil {
+	if found, ok, err := log.OffsetForTime(1_700_000_000_100, 0, end); err != nil {
 		mustBeDamage(t, err)
 	} else if ok && (found.Offset < 0 || found.Offset >= end || found.TimestampMs < 1_700_000_000_100) {
 		t.Fatalf("found %+v", found)
 	}
-	if _, _, err := log.MaxTimestamp(end); err != nil {
+	if _, _, err := log.MaxTimestamp(0, end); err != nil {
 		mustBeDamage(t, err)
 	}
 }

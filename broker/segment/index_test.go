@@ -88,7 +88,7 @@ func TestUnsyncedTimeIndex(t *testing.T) {
 	}
 	replace(t, disk, name, times[:timeEntrySize])
 	log := open(t, disk, cfg, lengths).NewLog(j, 1)
-	if got, ok, err := log.OffsetForTime(500, 8); err != nil || !ok || got != (Found{Offset: 3, TimestampMs: 1000}) {
+	if got, ok, err := log.OffsetForTime(500, 0, 8); err != nil || !ok || got != (Found{Offset: 3, TimestampMs: 1000}) {
 		t.Fatalf("found %+v, %v, %v", got, ok, err)
 	}
 }

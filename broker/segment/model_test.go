@@ -30,6 +30,7 @@ type world struct {
 	nextID  uint32
 
 	batches map[uint32][]modelBatch
+	starts  map[uint32]int64 // log start of those that were trimmed
 	sealed  []uint64
 }
 
@@ -37,6 +38,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w := &world{
 		t: t, rng: rand.New(rand.NewPCG(seed, 0)), maker: newMaker(seed), disk: vfs.NewMem(), journal: newFakeJournal(),
 		lengths: map[uint32]Length{}, logs: map[uint32]*Log{}, batches: map[uint32][]modelBatch{},
+		starts: map[uint32]int64{},
 	}
 	w.cfg = smallConfig()
 	w.cfg.SegmentBytes = 2000 + w.rng.Int64N(10_000)
@@ -82,6 +84,8 @@ func (w *world) step() {
 		if w.rng.IntN(4) == 0 {
 			w.forget()
 		}
+	case 16:
+		w.trim()
 	case 15:
 		w.oldID = w.partition()
 		w.old = []*Log{w.logs[w.oldID]}
@@ -227,28 +231,58 @@ func (w *world) forget() {
 		}
 	}
 	delete(w.batches, id)
+	delete(w.starts, id)
 	w.addPartition()
+}
+
+// trim moves a log start up; what a failure or a crash leaves behind does not matter to readers.
+func (w *world) trim() {
+	id := w.partition()
+	w.starts[id] = max(w.starts[id], w.rng.Int64N(w.logs[id].EndOffset()+1))
+	if w.rng.IntN(4) == 0 {
+		w.disk.FailNext(vfs.OpRemove, w.rng.IntN(3), errInjected)
+	}
+	err := w.store.Trim(id, w.starts[id], func(left Files) { w.logs[id] = w.logs[id].WithShelved(left) })
+	if err != nil && !errors.Is(err, errInjected) {
+		w.t.Fatal(err)
+	}
+	for range 4 { // meet what was injected and did not happen
+		_ = w.disk.Remove("missing")
+	}
+	files := w.store.Files(id).list
+	if len(files) > 0 && files[0].sealed && files[0].endOffset <= w.starts[id] {
+		w.t.Fatalf("the file of offsets up to %d is there, the log starts at %d", files[0].endOffset, w.starts[id])
+	}
+	for i := range files {
+		if _, err := w.disk.Open(files[i].logName()); err != nil {
+			w.t.Fatalf("a file that is left: %v", err)
+		}
+	}
+	if err == nil && w.rng.IntN(3) == 0 {
+		w.crash()
+	}
 }
 
 func (w *world) read() {
 	id := w.partition()
-	w.readLog(w.logs[id], w.batches[id], false)
+	w.readLog(w.logs[id], w.batches[id], w.starts[id], false)
 	for _, log := range w.old {
 		if batches, ok := w.batches[w.oldID]; ok {
-			w.readLog(log, batches, true)
+			w.readLog(log, batches, w.starts[w.oldID], true)
 		}
 	}
 }
 
-func (w *world) readLog(log *Log, batches []modelBatch, old bool) {
+func (w *world) readLog(log *Log, batches []modelBatch, start int64, old bool) {
 	for len(batches) > 0 && batches[len(batches)-1].last >= log.EndOffset() {
 		batches = batches[:len(batches)-1]
 	}
 	end := log.EndOffset()
-	if n := len(batches); n > 0 && batches[n-1].last+1 != end || log.StartOffset() != 0 {
+	if n := len(batches); n > 0 && batches[n-1].last+1 != end || log.StartOffset() > min(start, end) {
 		w.t.Fatalf("log holds %d to %d, the model ends with %+v", log.StartOffset(), end, batches[n-1])
 	}
-	from, upTo := w.rng.Int64N(end+2), w.rng.Int64N(end+2)
+	start = min(start, end) // of an old log
+	from, upTo := start+w.rng.Int64N(end-start+2), w.rng.Int64N(end+2)
 	if w.rng.IntN(3) > 0 {
 		upTo = end
 	}
@@ -270,25 +304,34 @@ func (w *world) readLog(log *Log, batches []modelBatch, old bool) {
 	if err != nil || !bytes.HasPrefix(want, scarce) || (len(scarce) == 0) != (len(want) == 0) {
 		w.t.Fatalf("%s with little room: %d bytes, want up to %d, error %v", name, len(scarce), len(want), err)
 	}
-	w.lookUp(log, batches, upTo)
+	w.lookUp(log, batches, start, upTo)
 }
 
-func (w *world) lookUp(log *Log, batches []modelBatch, upTo int64) {
+func (w *world) lookUp(log *Log, batches []modelBatch, start, upTo int64) {
 	ms := w.maker.clock - w.rng.Int64N(w.maker.clock-1_700_000_000_000+100) + 20
-	want, wantOK := modelOffsetForTime(batches, ms, upTo)
-	got, ok, err := log.OffsetForTime(ms, upTo)
+	from := start
+	if upTo > start && w.rng.IntN(2) == 0 {
+		from += w.rng.Int64N(upTo - start)
+	}
+	want, wantOK := modelOffsetForTime(batches, ms, from, upTo)
+	got, ok, err := log.OffsetForTime(ms, from, upTo)
 	if err != nil && !errors.Is(err, ErrMoved) || err == nil && (ok != wantOK || ok && got != want) {
-		w.t.Fatalf("OffsetForTime(%d, %d) = %+v, %v, %v, want %+v, %v", ms, upTo, got, ok, err, want, wantOK)
+		w.t.Fatalf("OffsetForTime(%d, %d, %d) = %+v, %v, %v, want %+v, %v", ms, from, upTo, got, ok, err, want, wantOK)
 	}
 	for _, b := range batches {
 		if b.base < upTo && b.last >= upTo {
 			upTo = b.last + 1
 		}
 	}
-	want, wantOK = modelMaxTimestamp(batches, upTo)
-	got, ok, err = log.MaxTimestamp(upTo)
+	for _, b := range batches {
+		if b.base < from && b.last >= from {
+			from = b.last + 1 // a batch's largest timestamp may be that of a record below from
+		}
+	}
+	want, wantOK = modelMaxTimestamp(batches, from, upTo)
+	got, ok, err = log.MaxTimestamp(from, upTo)
 	if err != nil && !errors.Is(err, ErrMoved) || err == nil && (ok != wantOK || ok && got != want) {
-		w.t.Fatalf("MaxTimestamp(%d) = %+v, %v, %v, want %+v, %v", upTo, got, ok, err, want, wantOK)
+		w.t.Fatalf("MaxTimestamp(%d, %d) = %+v, %v, %v, want %+v, %v", from, upTo, got, ok, err, want, wantOK)
 	}
 }
 
@@ -304,7 +347,7 @@ func TestModel(t *testing.T) {
 				w.step()
 			}
 			for id := range w.logs {
-				w.readLog(w.logs[id], w.batches[id], false)
+				w.readLog(w.logs[id], w.batches[id], w.starts[id], false)
 			}
 			if w.journal.held != 0 {
 				t.Fatalf("%d holds are left", w.journal.held)

@@ -120,7 +120,7 @@ func TestMoved(t *testing.T) {
 	if got, err := log.Read([]byte("x"), 0, 10, 1<<20, true); !errors.Is(err, ErrMoved) || len(got) != 1 {
 		t.Fatalf("%d bytes, error %v", len(got), err)
 	}
-	if _, _, err := log.OffsetForTime(0, 10); !errors.Is(err, ErrMoved) {
+	if _, _, err := log.OffsetForTime(0, 0, 10); !errors.Is(err, ErrMoved) {
 		t.Fatal(err)
 	}
 	if _, err := s.Shelve(j, []Shelving{{Partition: 2, Extent: batches[0].extent.Extent}}); !errors.Is(err, ErrMoved) {
@@ -273,13 +273,13 @@ func TestDamagedLog(t *testing.T) {
 	damage(t, "magic, found while indexing", damagedFile+".log at byte", func(d damageCase) error {
 		d.spoil(damagedFile+".log", d.position(20)+16, 9)
 		log := open(t, d.disk, Config{}, d.lengths).NewLog(d.journal, 1)
-		if got, ok, err := log.OffsetForTime(d.batches[3].times[0], 1<<60); err != nil || !ok {
+		if got, ok, err := log.OffsetForTime(d.batches[3].times[0], 0, 1<<60); err != nil || !ok {
 			t.Fatalf("before the damage: %+v, %v, %v", got, ok, err)
 		}
-		if _, _, err := log.OffsetForTime(d.batches[29].times[0]+1000, 1<<60); !errors.Is(err, ErrCorrupt) {
+		if _, _, err := log.OffsetForTime(d.batches[29].times[0]+1000, 0, 1<<60); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("lookup beyond damage: %v", err)
 		}
-		if _, _, err := log.MaxTimestamp(1 << 60); !errors.Is(err, ErrCorrupt) {
+		if _, _, err := log.MaxTimestamp(0, 1 << 60); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("max timestamp beyond damage: %v", err)
 		}
 		before := d.disk.Count(vfs.OpRead)
@@ -348,7 +348,7 @@ func TestReadersAndOwner(t *testing.T) {
 					got, from = got[len(made[i].raw):], made[i].last+1
 					i++
 				}
-				if _, _, err := current.Load().OffsetForTime(m.clock-50, from); err != nil && !errors.Is(err, ErrMoved) {
+				if _, _, err := current.Load().OffsetForTime(m.clock-50, 0, from); err != nil && !errors.Is(err, ErrMoved) {
 					t.Error(err)
 					return
 				}
@@ -437,10 +437,10 @@ func FuzzIndexFiles(f *testing.F) {
 				t.Fatalf("at %d: %d bytes, want %d, error %v", at, len(got), len(want), err)
 			}
 		}
-		if _, _, err := log.OffsetForTime(batches[60].times[0], end); err != nil {
+		if _, _, err := log.OffsetForTime(batches[60].times[0], 0, end); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := log.MaxTimestamp(end); err != nil {
+		if _, _, err := log.MaxTimestamp(0, end); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -166,7 +166,7 @@ func (sh *shelver) take(e *Shelving, b []byte) error {
 	if err != nil || h.BaseOffset != e.BaseOffset || h.LastOffsetDelta != e.LastDelta || h.SizeBytes != e.Len || !record.CheckCRC(b) {
 		return damaged(journalName(e.Segment), e.Pos, "not the record batch of partition %d with offsets %d to %d and %d bytes", e.Partition, e.BaseOffset, e.LastOffset(), e.Len)
 	}
-	if err := sh.makeRoom(m, &h); err != nil {
+	if err := sh.makeRoom(m, &h, sh.fileBytes(e)); err != nil {
 		return err
 	}
 	a := m.tail
@@ -249,10 +249,18 @@ func (s *Store) loadTail(m *move) (err error) {
 	return nil
 }
 
+func (sh *shelver) fileBytes(e *Shelving) int64 {
+	limit := sh.store.cfg.SegmentBytes
+	if e.FileBytes > 0 {
+		limit = min(limit, e.FileBytes)
+	}
+	return limit
+}
+
 // makeRoom begins a new file if there is none, or the batch of h does not fit.
-func (sh *shelver) makeRoom(m *move, h *record.Header) error {
+func (sh *shelver) makeRoom(m *move, h *record.Header, fileBytes int64) error {
 	if a := m.tail; a != nil {
-		full := a.index.coveredBytes > 0 && a.index.coveredBytes+int64(h.SizeBytes) > sh.store.cfg.SegmentBytes
+		full := a.index.coveredBytes > 0 && a.index.coveredBytes+int64(h.SizeBytes) > fileBytes
 		if !full && h.LastOffset()-a.file.base <= math.MaxInt32 {
 			return nil
 		}

@@ -301,5 +301,39 @@ func (s *Store) Forget(partition uint32) error {
 	return s.removeDir(s.partitionDir(partition))
 }
 
+// Trim removes the files of a partition that lie wholly below offset, its log start, if they do not grow any more. publish is
+// given what is left before anything is removed, so that readers move over; Logs that still name a removed file fail
+// with ErrMoved. What it leaves behind after an error, it finds after the next Open.
+func (s *Store) Trim(partition uint32, offset int64, publish func(Files)) error {
+	s.mu.Lock()
+	p := s.partitions[partition]
+	gone := 0
+	for p != nil && gone < len(p.files) && p.files[gone].sealed && p.files[gone].endOffset <= offset {
+		gone++
+	}
+	if gone == 0 {
+		s.mu.Unlock()
+		return nil
+	}
+	removed := p.files[:gone]
+	p.files = slices.Clone(p.files[gone:])
+	left := Files{list: p.files, endOffset: p.endOffset}
+	s.mu.Unlock()
+	publish(left)
+	var errs []error
+	for i := range removed {
+		f := removed[i].file
+		errs = append(errs, s.handles.forget(f))
+		// The log goes last: indexes without one would never be found again.
+		for _, name := range []string{f.indexName(), f.timesName(), f.logName()} {
+			errs = append(errs, s.remove(name))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("remove what lies below offset %d of partition %d: %w", offset, partition, err)
+	}
+	return nil
+}
+
 // Close closes the files. Reads in progress end first; later ones fail.
 func (s *Store) Close() error { return s.handles.closeAll() }

@@ -13,16 +13,19 @@ type Found struct {
 	TimestampMs int64
 }
 
-// OffsetForTime returns the first record, by offset, whose timestamp is timestampMs or later and whose offset is below
-// upTo (kafka-eos.md C.7); ok is false when there is none. It looks into one batch, or few where compaction has
+// OffsetForTime returns the first record, by offset, whose timestamp is timestampMs or later and whose offset is at least from
+// and below upTo (kafka-eos.md C.7); ok is false when there is none. It looks into one batch, or few where compaction has
 // removed the one that a batch's max timestamp speaks of. Errors as for Read.
-func (l *Log) OffsetForTime(timestampMs, upTo int64) (found Found, ok bool, err error) {
+func (l *Log) OffsetForTime(timestampMs, from, upTo int64) (found Found, ok bool, err error) {
 	for i := range l.files {
 		f := &l.files[i]
 		if f.base >= upTo {
 			return Found{}, false, nil
 		}
-		if found, ok, err = l.timeInFile(f, timestampMs, upTo); ok || err != nil {
+		if f.endOffset <= from {
+			continue
+		}
+		if found, ok, err = l.timeInFile(f, timestampMs, from, upTo); ok || err != nil {
 			return found, ok, err
 		}
 	}
@@ -31,14 +34,14 @@ func (l *Log) OffsetForTime(timestampMs, upTo int64) (found Found, ok bool, err 
 		if e.BaseOffset >= upTo {
 			break
 		}
-		if e.MaxTimestamp < timestampMs {
+		if e.MaxTimestamp < timestampMs || e.LastOffset() < from {
 			continue
 		}
 		raw, err := l.readExtent(e)
 		if err != nil {
 			return Found{}, false, err
 		}
-		found, ok, err = l.store.timeInBatch(raw, timestampMs, upTo)
+		found, ok, err = l.store.timeInBatch(raw, timestampMs, from, upTo)
 		if err != nil {
 			return Found{}, false, fmt.Errorf("%s at byte %d: %w", journalName(e.Segment), e.Pos, err)
 		}
@@ -49,17 +52,21 @@ func (l *Log) OffsetForTime(timestampMs, upTo int64) (found Found, ok bool, err 
 	return Found{}, false, nil
 }
 
-// MaxTimestamp returns the first record, by offset, that has the largest timestamp of those below upTo; ok is false
-// when there is no record, or none with a timestamp. upTo must not lie inside a batch, as no high watermark and no
-// LSO does. Errors as for Read.
-func (l *Log) MaxTimestamp(upTo int64) (found Found, ok bool, err error) {
+// MaxTimestamp returns the first record, by offset, that has the largest timestamp of those from from on and below upTo; ok is
+// false when there is no record, or none with a timestamp. upTo must not lie inside a batch, as no high watermark and no
+// LSO does. If from lies inside of the batch with the largest timestamp, which may then be that of a record below it, there
+// may be none. Errors as for Read.
+func (l *Log) MaxTimestamp(from, upTo int64) (found Found, ok bool, err error) {
 	largest := record.NoTimestamp
 	for i := range l.files {
 		f := &l.files[i]
 		if f.base >= upTo {
 			break
 		}
-		ms, err := l.maxInFile(f, upTo)
+		if f.endOffset <= from {
+			continue
+		}
+		ms, err := l.maxInFile(f, from, upTo)
 		if err != nil {
 			return Found{}, false, err
 		}
@@ -70,12 +77,14 @@ func (l *Log) MaxTimestamp(upTo int64) (found Found, ok bool, err error) {
 		if e.BaseOffset >= upTo {
 			break
 		}
-		largest = max(largest, e.MaxTimestamp)
+		if e.LastOffset() >= from {
+			largest = max(largest, e.MaxTimestamp)
+		}
 	}
 	if largest == record.NoTimestamp {
 		return Found{}, false, nil
 	}
-	return l.OffsetForTime(largest, upTo)
+	return l.OffsetForTime(largest, from, upTo)
 }
 
 func (l *Log) readExtent(e *Extent) ([]byte, error) {
@@ -95,7 +104,7 @@ func (l *Log) readExtent(e *Extent) ([]byte, error) {
 }
 
 // timeInFile is OffsetForTime within one file.
-func (l *Log) timeInFile(f *fileRef, timestampMs, upTo int64) (found Found, ok bool, err error) {
+func (l *Log) timeInFile(f *fileRef, timestampMs, from, upTo int64) (found Found, ok bool, err error) {
 	err = l.scanFile(f, func(x *fileIndex, h *handle, size int64, scratch []byte) error {
 		found, ok = Found{}, false
 		if x.coveredBytes >= size && x.maxTimestamp < timestampMs && !x.damaged {
@@ -109,14 +118,14 @@ func (l *Log) timeInFile(f *fileRef, timestampMs, upTo int64) (found Found, ok b
 			if pos, err = sc.next(&head); err != nil || head.BaseOffset >= upTo {
 				break
 			}
-			if head.MaxTimestamp < timestampMs {
+			if head.MaxTimestamp < timestampMs || head.LastOffset() < from {
 				continue
 			}
 			raw := make([]byte, head.SizeBytes)
 			if err = readFull(f.logName(), h, raw, pos); err != nil {
 				break
 			}
-			if found, ok, err = l.store.timeInBatch(raw, timestampMs, upTo); err != nil {
+			if found, ok, err = l.store.timeInBatch(raw, timestampMs, from, upTo); err != nil {
 				err = fmt.Errorf("%s at byte %d: %w", f.logName(), pos, err)
 			}
 		}
@@ -125,16 +134,20 @@ func (l *Log) timeInFile(f *fileRef, timestampMs, upTo int64) (found Found, ok b
 	return found, ok, err
 }
 
-// maxInFile is the largest max timestamp of f's batches that begin below upTo.
-func (l *Log) maxInFile(f *fileRef, upTo int64) (largest int64, err error) {
+// maxInFile is the largest max timestamp of f's batches that end at from or behind it and begin below upTo.
+func (l *Log) maxInFile(f *fileRef, from, upTo int64) (largest int64, err error) {
 	err = l.scanFile(f, func(x *fileIndex, h *handle, size int64, scratch []byte) error {
-		if f.endOffset <= upTo && x.coveredBytes == size && !x.damaged {
+		if f.base >= from && f.endOffset <= upTo && x.coveredBytes == size && !x.damaged {
 			largest = x.maxTimestamp
 			return nil
 		}
 		largest = record.NoTimestamp
-		e, fromEntry := x.atOrBefore(f.base, upTo-1, size)
-		if fromEntry {
+		start := upTo - 1
+		if f.base < from {
+			start = from // an entry's max timestamp speaks of batches below from too
+		}
+		e, fromEntry := x.atOrBefore(f.base, start, size)
+		if fromEntry && f.base >= from {
 			largest = e.maxTimestamp
 		}
 		sc, err := startScan(f, h, size, e, fromEntry, scratch)
@@ -143,7 +156,9 @@ func (l *Log) maxInFile(f *fileRef, upTo int64) (largest int64, err error) {
 			if _, err = sc.next(&head); err != nil || head.BaseOffset >= upTo {
 				break
 			}
-			largest = max(largest, head.MaxTimestamp)
+			if head.LastOffset() >= from {
+				largest = max(largest, head.MaxTimestamp)
+			}
 		}
 		return err
 	})
@@ -165,8 +180,9 @@ func (l *Log) scanFile(f *fileRef, scan func(x *fileIndex, h *handle, size int64
 	return err
 }
 
-// timeInBatch returns the first record of the batch raw that is at timestampMs or later, if its offset is below upTo.
-func (s *Store) timeInBatch(raw []byte, timestampMs, upTo int64) (found Found, ok bool, err error) {
+// timeInBatch returns the first record of the batch raw from offset from on that is at timestampMs or later, if its offset is
+// below upTo.
+func (s *Store) timeInBatch(raw []byte, timestampMs, from, upTo int64) (found Found, ok bool, err error) {
 	h, err := record.ParseHeader(raw)
 	if err != nil {
 		return Found{}, false, fmt.Errorf("%w: %w", err, ErrCorrupt)
@@ -175,7 +191,7 @@ func (s *Store) timeInBatch(raw []byte, timestampMs, upTo int64) (found Found, o
 		return Found{}, false, fmt.Errorf("batch with offset %d fails its CRC: %w", h.BaseOffset, ErrCorrupt)
 	}
 	if h.LogAppendTime() {
-		return Found{Offset: h.BaseOffset, TimestampMs: h.MaxTimestamp}, h.MaxTimestamp >= timestampMs && h.RecordCount > 0, nil
+		return Found{Offset: max(h.BaseOffset, from), TimestampMs: h.MaxTimestamp}, h.MaxTimestamp >= timestampMs && h.RecordCount > 0, nil
 	}
 	section := raw[record.HeaderSize:]
 	if h.Codec() != record.CodecNone {
@@ -187,7 +203,7 @@ func (s *Store) timeInBatch(raw []byte, timestampMs, upTo int64) (found Found, o
 	var r record.Record
 	for it.Next(&r) {
 		found = Found{Offset: h.BaseOffset + int64(r.OffsetDelta), TimestampMs: h.BaseTimestamp + r.TimestampDelta}
-		if found.TimestampMs >= timestampMs {
+		if found.TimestampMs >= timestampMs && found.Offset >= from {
 			return found, found.Offset < upTo, nil
 		}
 	}

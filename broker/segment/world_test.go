@@ -147,10 +147,10 @@ func modelRead(batches []modelBatch, from, upTo int64, maxBytes int, atLeastOne 
 	return out
 }
 
-func modelOffsetForTime(batches []modelBatch, ms, upTo int64) (Found, bool) {
+func modelOffsetForTime(batches []modelBatch, ms, from, upTo int64) (Found, bool) {
 	for _, b := range batches {
 		for i, t := range b.times {
-			if offset := b.base + int64(i); t >= ms {
+			if offset := b.base + int64(i); t >= ms && offset >= from {
 				return Found{Offset: offset, TimestampMs: t}, offset < upTo
 			}
 		}
@@ -158,11 +158,11 @@ func modelOffsetForTime(batches []modelBatch, ms, upTo int64) (Found, bool) {
 	return Found{}, false
 }
 
-func modelMaxTimestamp(batches []modelBatch, upTo int64) (Found, bool) {
+func modelMaxTimestamp(batches []modelBatch, from, upTo int64) (Found, bool) {
 	best, found := Found{TimestampMs: record.NoTimestamp}, false
 	for _, b := range batches {
 		for i, t := range b.times {
-			if offset := b.base + int64(i); offset < upTo && t > best.TimestampMs {
+			if offset := b.base + int64(i); offset >= from && offset < upTo && t > best.TimestampMs {
 				best, found = Found{Offset: offset, TimestampMs: t}, true
 			}
 		}

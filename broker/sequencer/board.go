@@ -153,8 +153,8 @@ func (b *Board) Shelved(id machine.PartitionID, f func(*segment.Log) *segment.Lo
 }
 
 // Publish makes topics and views visible, topics first. Deleted partitions get a last view so that parked readers
-// wake and see it.
-func (b *Board) Publish(topics []machine.TopicChange, updates []Update) {
+// wake and see it. It returns the partitions whose log start has moved up.
+func (b *Board) Publish(topics []machine.TopicChange, updates []Update) (trimmed []machine.PartitionID) {
 	if len(topics) > 0 {
 		b.publishTopics(topics)
 	}
@@ -164,13 +164,18 @@ func (b *Board) Publish(topics []machine.TopicChange, updates []Update) {
 		if p == nil {
 			continue // deleted in the same group
 		}
+		before := p.Load().LogStart
 		p.change(true, func(old *Published) *Published {
 			v := *old
 			v.View = u.View
 			v.Log = old.Log.Append(u.Extents...)
 			return &v
 		})
+		if u.View.LogStart > before {
+			trimmed = append(trimmed, p.ID)
+		}
 	}
+	return trimmed
 }
 
 func (b *Board) publishTopics(topics []machine.TopicChange) {

@@ -75,10 +75,11 @@ type Config struct {
 	// Clock gives the time with its monotonic reading. EngineStartMs is the engine time at the start (see EngineStart).
 	Clock         func() time.Time
 	EngineStartMs int64
-	// OnSealed is told of complete journal segments, OnDeleted of partitions that are gone, OnMarks of the state behind
-	// each group, before a segment that holds it is sealed. They must not block or keep what they are given.
+	// OnSealed is told of complete journal segments, OnDeleted of partitions that are gone, OnTrimmed of those whose log
+	// start has moved up, OnMarks of the state behind each group, before a segment that holds it is sealed. They must not block or keep what they are given.
 	OnSealed  func(segments []uint64)
 	OnDeleted func([]machine.PartitionID)
+	OnTrimmed func([]machine.PartitionID)
 	OnMarks   func([]Mark)
 }
 
@@ -243,7 +244,9 @@ func (s *Sequencer) carryOut(a *Actions) {
 	}
 	for i := range a.Publish {
 		p := &a.Publish[i]
-		s.cfg.Board.Publish(p.Topics, p.Updates)
+		if trimmed := s.cfg.Board.Publish(p.Topics, p.Updates); len(trimmed) > 0 && s.cfg.OnTrimmed != nil {
+			s.cfg.OnTrimmed(trimmed)
+		}
 		s.tellDeleted(p.Topics)
 	}
 	if len(a.Publish) > 0 {

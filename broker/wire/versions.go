@@ -34,6 +34,7 @@ var apis = []API{
 	{Key: 18, Name: "ApiVersions", Max: 4, FirstFlexible: 3},
 	{Key: 19, Name: "CreateTopics", Min: 2, Max: 7, AdvertisedMin: 2, FirstFlexible: 5},
 	{Key: 20, Name: "DeleteTopics", Min: 1, Max: 6, AdvertisedMin: 1, FirstFlexible: 4},
+	{Key: 21, Name: "DeleteRecords", Max: 2, FirstFlexible: 2},
 	{Key: 22, Name: "InitProducerId", Max: 5, FirstFlexible: 2},
 	{Key: 23, Name: "OffsetForLeaderEpoch", Min: 2, Max: 4, AdvertisedMin: 2, FirstFlexible: 4},
 	{Key: 24, Name: "AddPartitionsToTxn", Max: 5, FirstFlexible: 3},

@@ -210,6 +210,14 @@ func (p *Partition) FirstUnstable() (offset int64, ok bool) {
 // again, also when more are added.
 func (p *Partition) Aborted() []Aborted { return p.aborted[:len(p.aborted):len(p.aborted)] }
 
+// ForgetAborted forgets the transactions that lie wholly below logStart. What Aborted has returned stays as it is.
+func (p *Partition) ForgetAborted(logStart int64) {
+	gone, _ := slices.BinarySearchFunc(p.aborted, logStart, func(a Aborted, offset int64) int { return cmp.Compare(a.LastOffset, offset) })
+	if gone > 0 {
+		p.aborted = slices.Clone(p.aborted[gone:])
+	}
+}
+
 // Described is what DescribeProducers tells of a producer id. LastSequence, CoordinatorEpoch and TxnFirstOffset are -1 for none.
 type Described struct {
 	ID               int64

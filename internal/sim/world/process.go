@@ -326,7 +326,7 @@ func (p *process) planTimer(now machine.Now, at int64) {
 }
 
 func (p *process) show(pub *sequencer.Publication) {
-	p.board.Publish(pub.Topics, pub.Updates)
+	p.keeper.Trimmed(p.board.Publish(pub.Topics, pub.Updates))
 	for i := range pub.Updates {
 		v := pub.Updates[i].View
 		p.w.checkShown(v, p.w.seen[uint32(v.Partition)], "now")

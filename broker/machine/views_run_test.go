@@ -53,7 +53,7 @@ func (w *world) runMarkers(a *args) string {
 func (w *world) runDeleteRecords(a *args) string {
 	w.t.Helper()
 	req := kmsg.NewPtrDeleteRecordsRequest()
-	for where, offset := range a.values {
+	for where, offset := range a.Values {
 		t, n, _ := place(where)
 		rt := kmsg.NewDeleteRecordsRequestTopic()
 		rt.Topic = t

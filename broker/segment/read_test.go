@@ -279,7 +279,7 @@ func TestDamagedLog(t *testing.T) {
 		if _, _, err := log.OffsetForTime(d.batches[29].times[0]+1000, 0, 1<<60); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("lookup beyond damage: %v", err)
 		}
-		if _, _, err := log.MaxTimestamp(0, 1 << 60); !errors.Is(err, ErrCorrupt) {
+		if _, _, err := log.MaxTimestamp(0, 1<<60); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("max timestamp beyond damage: %v", err)
 		}
 		before := d.disk.Count(vfs.OpRead)

@@ -227,6 +227,26 @@ func TestGroupForgetsTheWorker(t *testing.T) {
 	same(t, rows(t, cfg, "j-sums"), want)
 }
 
+// TestJoinIsTriedAgain: a broker that dies while a worker waits for its first tasks is asked again when it is back, not
+// after the deadline of a revoke, which here is longer than the test may take.
+func TestJoinIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	c, cfg := cluster(t)
+	lost := 0
+	c.ControlKey(int16(kmsg.JoinGroup), func(kmsg.Request) (kmsg.Response, error, bool) {
+		lost++
+		return nil, errors.New("the connection breaks"), true
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	file, want := input(200)
+	err := run(t, ctx, sums(t, "j", file), Config{Kafka: cfg, RebalanceTimeout: 15 * time.Minute, RevokeDeadline: 10 * time.Minute})
+	if err != nil || ctx.Err() != nil || lost != 1 {
+		t.Fatalf("ended with %v, %v; %d joins were lost", err, ctx.Err(), lost)
+	}
+	same(t, rows(t, cfg, "j-sums"), want)
+}
+
 func TestStopAndGoOn(t *testing.T) {
 	t.Parallel()
 	_, cfg := cluster(t)

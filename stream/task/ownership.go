@@ -39,6 +39,11 @@ func (w *worker) join() (*kafka.Member, error) {
 		OnRevoked: func([]kafka.TopicPartition) { w.revoked() },
 		OnLost: func([]kafka.TopicPartition) {
 			w.tokens.EndAll() // at once: no commit may begin any more
+			select {
+			case <-w.joined:
+			default:
+				return // the group has given nothing yet, and before that nobody reads the mailbox
+			}
 			m := &lost{make(chan struct{})}
 			w.box.post(m)
 			if !w.await(m.done, time.After(revokeGrace)) {

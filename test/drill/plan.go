@@ -1,0 +1,244 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/strandline-io/strandline/internal/failpoint"
+)
+
+// faultKind is what is done to running processes from outside.
+type faultKind int
+
+const (
+	killWorker faultKind = iota
+	killBroker
+	killTwoWorkers
+	killBoth // the broker and a worker at once
+	killAll
+	pauseWorker // and let it go on
+	replace     // a worker stands still, another process takes its place, then it goes on
+	pauseBroker
+)
+
+func (k faultKind) String() string {
+	return [...]string{"worker killed", "broker killed", "two workers killed", "broker and worker killed", "all killed",
+		"worker paused", "worker paused and replaced", "broker paused"}[k]
+}
+
+// fault is one entry of a round's plan.
+type fault struct {
+	wait   time.Duration // after the fault before it
+	kind   faultKind
+	victim int           // of the workers
+	back   time.Duration // until the victim returns, or goes on
+	again  time.Duration // killed again so long after its return; 0: not
+	arm    *failure      // what the victim is started with when it returns
+}
+
+// roundPlan is all that a seed decides.
+type roundPlan struct {
+	seed    uint64
+	workers int
+	files   int
+	lines   int
+	pace    time.Duration
+	commit  time.Duration
+	write   bool // durability write
+	flights bool // the job of examples/01-flights
+	first   []*failure
+	faults  []fault
+}
+
+// setting is what the command line decides about all rounds.
+type setting struct {
+	kafka, azurite, power bool
+	job                   string
+}
+
+// points lists the failpoints that processes of a kind pass in this setting.
+func (s setting) points(in string) []string {
+	var out []string
+	for _, p := range failpoint.Points {
+		if p.In == in && s.has(p.Name) {
+			out = append(out, p.Name)
+		}
+	}
+	return out
+}
+
+func (s setting) has(point string) bool {
+	switch group, _, _ := strings.Cut(point, "."); group {
+	case "folder":
+		return !s.azurite
+	case "azure":
+		return s.azurite
+	}
+	return true
+}
+
+// newPlan draws a round. Each round has one failpoint as its subject, in turn, so that every one has its share.
+func newPlan(seed uint64, s setting) roundPlan {
+	rng := rand.New(rand.NewPCG(seed, 4))
+	p := roundPlan{
+		seed: seed, workers: 2 + rng.IntN(3), files: 1 + rng.IntN(3), lines: 2000 + rng.IntN(4000),
+		pace: time.Duration(rng.IntN(12)) * time.Millisecond, commit: []time.Duration{20, 60, 150}[rng.IntN(3)] * time.Millisecond,
+		write: rng.IntN(3) == 0 && !s.power, flights: seed%8 == 7,
+	}
+	if s.job != "" {
+		p.flights = s.job == "flights"
+	}
+	p.flights = p.flights && !s.kafka && !s.azurite
+	if p.flights {
+		p.files = 1
+	}
+	subjects := s.points(failpoint.Worker)
+	if !s.kafka {
+		subjects = append(subjects, s.points(failpoint.Broker)...)
+	}
+	subject := subjects[seed%uint64(len(subjects))]
+	p.first = make([]*failure, 1+p.workers)
+	for i := range p.first {
+		if rng.IntN(3) == 0 {
+			p.first[i] = s.draw(rng, i == 0)
+		}
+	}
+	for range 2 + rng.IntN(5) {
+		p.faults = append(p.faults, s.drawFault(rng, p.workers))
+	}
+	p.place(rng, subject)
+	if s.kafka {
+		p.spareKafka(seed)
+	}
+	return p
+}
+
+// place puts the subject where it is passed: in the first start, or in one after a kill.
+func (p *roundPlan) place(rng *rand.Rand, subject string) {
+	f := &failure{point: subject, count: drawCount(rng, subject)}
+	isBroker := slices.ContainsFunc(failpoint.Points, func(x failpoint.Point) bool { return x.Name == subject && x.In == failpoint.Broker })
+	switch {
+	case strings.HasPrefix(subject, "recovery."):
+		p.first[0] = nil
+		p.faults[0] = fault{wait: time.Duration(300+rng.IntN(400)) * time.Millisecond, kind: killBroker, arm: f}
+	case isBroker:
+		p.first[0] = f
+	default:
+		p.first[1+rng.IntN(p.workers)] = f
+	}
+}
+
+// kafkaDies is how many rounds on Apache Kafka have one in which it is killed: it needs 12 s to return.
+const kafkaDies = 25
+
+// spareKafka takes the faults of the broker out of a plan, or all but one.
+func (p *roundPlan) spareKafka(seed uint64) {
+	p.first[0] = nil
+	one := seed%kafkaDies == kafkaDies-1
+	for i := range p.faults {
+		f := &p.faults[i]
+		switch f.kind {
+		case killBroker, killBoth, killAll:
+			if one {
+				f.again, one = 0, false
+				continue
+			}
+			f.kind, f.arm = killTwoWorkers, nil
+		case pauseBroker:
+			f.kind, f.arm = pauseWorker, nil
+		}
+	}
+}
+
+// often are points that a process passes many times a second.
+var often = []string{"sequencer.", "journal.written", "journal.synced", "commit.", "folder.", "azure."}
+
+// drawCount says at which hit a failpoint fires.
+func drawCount(rng *rand.Rand, point string) int {
+	if slices.ContainsFunc(often, func(prefix string) bool { return strings.HasPrefix(point, prefix) }) {
+		return 1 + rng.IntN(1<<rng.IntN(7))
+	}
+	if strings.HasPrefix(point, "journal.") || strings.HasPrefix(point, "restore.") {
+		return 1 + rng.IntN(4)
+	}
+	return 1
+}
+
+// draw chooses any failpoint for a process.
+func (s setting) draw(rng *rand.Rand, broker bool) *failure {
+	in := failpoint.Worker
+	if broker {
+		in = failpoint.Broker
+	}
+	points := s.points(in)
+	point := points[rng.IntN(len(points))]
+	return &failure{point: point, count: drawCount(rng, point), stop: rng.IntN(5) == 0}
+}
+
+func (s setting) drawFault(rng *rand.Rand, workers int) fault {
+	f := fault{
+		wait: time.Duration(rng.IntN(1+rng.IntN(500))) * time.Millisecond, victim: rng.IntN(workers), back: drawBack(rng),
+		kind: []faultKind{
+			killWorker, killWorker, killWorker, killWorker, killBroker, killBroker, killBroker, killBroker,
+			killTwoWorkers, killTwoWorkers, killBoth, killBoth, killAll, pauseWorker, pauseWorker, replace, replace, pauseBroker,
+		}[rng.IntN(18)],
+	}
+	if rng.IntN(3) == 0 {
+		f.again = time.Duration(1+rng.IntN(1+rng.IntN(150))) * time.Millisecond
+	}
+	if rng.IntN(2) == 0 {
+		f.arm = s.draw(rng, f.kind == killBroker || f.kind == killBoth || f.kind == killAll)
+	}
+	return f
+}
+
+// drawBack is how long something stays away: mostly short, at most five seconds.
+func drawBack(rng *rand.Rand) time.Duration {
+	switch n := rng.IntN(20); {
+	case n < 8:
+		return 0
+	case n < 15:
+		return time.Duration(rng.IntN(100)) * time.Millisecond
+	case n < 19:
+		return time.Duration(rng.IntN(1000)) * time.Millisecond
+	}
+	return time.Duration(rng.IntN(5000)) * time.Millisecond
+}
+
+func (p roundPlan) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d: %d workers, %d files, %d lines, pace %v, commits every %v", p.seed, p.workers, p.files, p.lines, p.pace, p.commit)
+	if p.write {
+		b.WriteString(", durability write")
+	}
+	if p.flights {
+		b.WriteString(", job 01-flights")
+	}
+	for i, f := range p.first {
+		if f != nil {
+			fmt.Fprintf(&b, "\n  %s starts with %s", slotName(i), f.env())
+		}
+	}
+	for _, f := range p.faults {
+		fmt.Fprintf(&b, "\n  +%v %v (%d), back after %v", f.wait, f.kind, f.victim, f.back)
+		if f.arm != nil {
+			fmt.Fprintf(&b, " with %s", f.arm.env())
+		}
+		if f.again > 0 {
+			fmt.Fprintf(&b, ", killed again %v later", f.again)
+		}
+	}
+	return b.String()
+}
+
+func slotName(i int) string {
+	if i == 0 {
+		return "broker"
+	}
+	return fmt.Sprintf("worker %d", i-1)
+}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/strandline-io/strandline/broker"
+	"github.com/strandline-io/strandline/internal/vfs"
 	"github.com/strandline-io/strandline/stream/blob"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/task"
@@ -50,17 +51,22 @@ func untilParentEnds() context.Context {
 
 func childLog() *slog.Logger { return slog.New(slog.NewTextHandler(os.Stderr, nil)) }
 
-// runBroker is a broker with a small journal.
+// runBroker is a broker with a small journal, which it compares with its state all the time.
 func runBroker(args []string) int {
 	cfg := broker.Config{
 		DefaultPartitions: partitions, GroupInitialRebalanceDelayMs: -1,
-		JournalSegmentBytes: segmentBytes, JournalMaxBytes: journalBytes, Logger: childLog(),
+		JournalSegmentBytes: segmentBytes, JournalMaxBytes: journalBytes, Logger: childLog(), Verify: true,
 	}
+	var power uint64
 	f := flag.NewFlagSet(asBroker, flag.ExitOnError)
 	f.StringVar(&cfg.Listen, "listen", "", "")
 	f.StringVar(&cfg.DataDir, "data", "", "")
 	f.BoolFunc("write", "", func(string) error { cfg.Durability = broker.DurabilityWrite; return nil })
+	f.Uint64Var(&power, "power", 0, "")
 	_ = f.Parse(args)
+	if power > 0 {
+		cfg.FS = vfs.Volatile(vfs.OS(cfg.DataDir), power)
+	}
 	ctx := untilParentEnds()
 	b, err := broker.New(cfg)
 	if err == nil {

@@ -8,6 +8,7 @@
 //
 //	go run ./test/drill -rounds 1-50        # seeds 1 to 50
 //	go run ./test/drill -seed 7 -v          # one round, with the output of its processes
+//	go run ./test/drill -power -rounds 1-50 # the broker's disk forgets what was not synced
 //	go run ./test/drill -kafka -rounds 1-20 # the job on Apache Kafka
 //
 // Timing is not the seed's: a failing seed fails again often, not always. The folder of a failed round is kept, with
@@ -69,6 +70,7 @@ func parseFlags(args []string) (o options, err error) {
 	rounds := f.String("rounds", "1-10", "play the rounds of the seeds `A-B`")
 	f.BoolVar(&o.kafka, "kafka", false, "the job runs on Apache Kafka, which is killed seldom: it needs 12 s to return")
 	f.BoolVar(&o.azurite, "azurite", false, "the blobs go to Azurite, not into a folder")
+	f.BoolVar(&o.power, "power", false, "the death of the broker is a power cut: what it has not synced is torn or gone")
 	f.StringVar(&o.job, "job", "", "`drill` or flights, the program of examples/01-flights (default: it is that of each eighth round)")
 	f.IntVar(&o.parallel, "parallel", 1, "play `N` rounds at a time")
 	f.BoolVar(&o.keep, "keep", false, "keep the folders of all rounds")
@@ -81,6 +83,8 @@ func parseFlags(args []string) (o options, err error) {
 		return o, fmt.Errorf("-parallel is %d, want 1 or more", o.parallel)
 	case o.job != "" && o.job != "drill" && o.job != "flights":
 		return o, fmt.Errorf("-job is %q, want drill or flights", o.job)
+	case o.power && o.kafka:
+		return o, fmt.Errorf("-power is for the drill's own broker")
 	case o.job == "flights" && (o.kafka || o.azurite):
 		return o, fmt.Errorf("the flights job is for the drill's own broker and a folder: its names are fixed")
 	}

@@ -67,6 +67,7 @@ type round struct {
 	slots   []*slot
 	zombies map[*process]bool
 	armed   int
+	starts  uint64 // of the broker
 	ending  bool
 	err     error
 }
@@ -193,6 +194,10 @@ func (r *round) command(i int) *exec.Cmd {
 		args := []string{asBroker, "-listen", r.brokers, "-data", filepath.Join(r.dir, "broker")}
 		if r.write {
 			args = append(args, "-write")
+		}
+		if r.set.power {
+			r.starts++
+			args = append(args, "-power", strconv.FormatUint(r.seed<<8+r.starts, 10))
 		}
 		return exec.Command(r.bin.drill, args...)
 	case r.flights:

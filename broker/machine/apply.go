@@ -61,7 +61,9 @@ func (m *Machine) Replay(meta []byte, headers [][]byte) error {
 		return codec.Corrupt("%d batches without a record", n)
 	}
 	// Ids of a block that was begun may have been given out without a trace.
-	m.nextProducerID = m.producerIDsEnd
+	if !mutant.On("producer ids of a begun block given again") {
+		m.nextProducerID = m.producerIDsEnd
+	}
 	return nil
 }
 

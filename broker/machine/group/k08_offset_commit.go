@@ -6,6 +6,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // OffsetCommit answers an OffsetCommit request, v2 to 10.
@@ -74,7 +76,7 @@ func (gs *Groups) mayCommit(ctx Context, req *kmsg.OffsetCommitRequest) int16 {
 	switch {
 	case code != 0:
 		return code
-	case g.live.phase == phaseCompleting:
+	case g.live.phase == phaseCompleting && !mutant.On("commit before the assignment accepted"):
 		return kerr.RebalanceInProgress.Code
 	}
 	gs.touch(ctx, m)

@@ -3,6 +3,8 @@ package group
 import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // SyncGroup answers a SyncGroup request, v0 to 5, at once or when the leader's assignment is recorded.
@@ -93,7 +95,11 @@ func (gs *Groups) answerSync(ctx Context, g *group, m *member, p parked) {
 	gs.touch(ctx, m)
 	resp := syncError(p.version, 0)
 	resp.ProtocolType, resp.Protocol = kmsg.StringPtr(g.saved.protocolType), kmsg.StringPtr(g.saved.protocol)
-	if s, ok := g.saved.members.Get(m.info.id); ok {
+	who := m.info.id
+	if mutant.On("everybody gets the leader's assignment") {
+		who = g.live.leader
+	}
+	if s, ok := g.saved.members.Get(who); ok {
 		resp.MemberAssignment = s.assignment
 	}
 	ctx.Reply(p.op, resp)

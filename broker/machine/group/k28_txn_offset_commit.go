@@ -3,6 +3,8 @@ package group
 import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // TxnOffsetCommit makes offsets pending for producerID, v0 to 5 (KIP-98, KIP-447). The caller has checked the
@@ -43,7 +45,7 @@ func (gs *Groups) mayCommitTxn(req *kmsg.TxnOffsetCommitRequest) int16 {
 	if req.Group == "" {
 		return kerr.InvalidGroupID.Code
 	}
-	if req.Version < 3 || req.Generation < 0 && req.MemberID == "" && req.InstanceID == nil {
+	if mutant.On("transactional offsets of anybody accepted") || req.Version < 3 || req.Generation < 0 && req.MemberID == "" && req.InstanceID == nil {
 		return 0
 	}
 	g, ok := gs.groups.Get(req.Group)

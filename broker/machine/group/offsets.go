@@ -198,7 +198,7 @@ func (gs *Groups) ApplyTxnEnd(producerID int64, commit bool) {
 	keys.Scan(func(k pendingKey) bool {
 		e := k.group.entry(k.topic, k.partition)
 		o := gs.clearPending(k.group, e, producerID)
-		if (commit || mutant.On("offsets of aborted transactions kept")) && (e.committed == nil || o.order > e.committed.order) {
+		if (commit || mutant.On("offsets of aborted transactions kept")) && (e.committed == nil || o.order > e.committed.order || mutant.On("older transaction's offset wins")) {
 			gs.setCommitted(k.group, k.topic, e, o)
 		}
 		gs.prune(k.group, k.topic, e)
@@ -213,6 +213,9 @@ func (gs *Groups) ApplyTopicDeleted(name string) {
 		return
 	}
 	for _, g := range holders.Values() {
+		if mutant.On("offsets outlive their topic") {
+			continue
+		}
 		gs.dropAll(g, name)
 	}
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // rebalance starts a join phase, or ends the one under way if nobody is missing any more.
@@ -113,8 +115,10 @@ func (gs *Groups) beginGeneration(ctx Context, g *group) {
 	}
 	rec := &generationRecord{group: g.name, protocolType: l.protocolType, generation: 1, protocol: g.vote(),
 		leader: l.leader, atMs: ctx.WallMs()}
-	if g.saved.generation < math.MaxInt32 {
+	if g.saved.generation < math.MaxInt32 && !(mutant.On("generation not raised") && g.saved.generation > 0) {
 		rec.generation = g.saved.generation + 1
+	} else if mutant.On("generation not raised") {
+		rec.generation = g.saved.generation
 	}
 	l.members.Scan(func(_ string, m *member) bool {
 		rec.members = append(rec.members, m.info)

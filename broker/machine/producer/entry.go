@@ -1,6 +1,9 @@
 package producer
 
-import "github.com/strandline-io/strandline/broker/record"
+import (
+	"github.com/strandline-io/strandline/broker/record"
+	"github.com/strandline-io/strandline/internal/mutant"
+)
 
 // entry is what a partition knows of one producer id (kafka-eos.md A.1).
 type entry struct {
@@ -21,7 +24,9 @@ func (e *entry) open() bool { return e.txnFirstOffset != noOffset }
 func (e *entry) adopt(epoch int16) {
 	if e.epoch != epoch {
 		e.epoch = epoch
-		e.batches = window{}
+		if !mutant.On("sequences outlive their epoch") {
+			e.batches = window{}
+		}
 	}
 }
 
@@ -58,12 +63,12 @@ type window struct {
 }
 
 func (w *window) push(c cached) {
-	if w.count < maxCachedBatches {
+	if w.count < maxCachedBatches && !(mutant.On("four batches remembered") && w.count == maxCachedBatches-1) {
 		w.ring[(w.start+w.count)%maxCachedBatches] = c
 		w.count++
 		return
 	}
-	w.ring[w.start] = c
+	w.ring[(w.start+w.count)%maxCachedBatches] = c
 	w.start = (w.start + 1) % maxCachedBatches
 }
 

@@ -30,13 +30,13 @@ func (p *Partition) Check(b Batch) Outcome {
 		// New, or forgotten: any sequence will do, except behind one that is still to come.
 		return p.checkWaiting(b, nil)
 	}
-	if b.Epoch < e.epoch {
+	if b.Epoch < e.epoch && !mutant.On("stale epoch may produce") {
 		return stale(b.Epoch, e.epoch)
 	}
 	if mutant.On("no duplicate check") {
 		return Outcome{}
 	}
-	if b.Epoch == e.epoch {
+	if b.Epoch == e.epoch || mutant.On("duplicate found in another epoch") {
 		if c := e.batches.find(b.FirstSequence, b.LastSequence); c != nil {
 			return Outcome{Duplicate: true, BaseOffset: c.baseOffset(), TimestampMs: c.timestampMs}
 		}
@@ -44,10 +44,11 @@ func (p *Partition) Check(b Batch) Outcome {
 	if o := p.checkWaiting(b, e); o.Code != 0 {
 		return o
 	}
-	if want := expected(b, e); b.FirstSequence != want {
+	gap := mutant.On("gap in the sequence accepted") && b.Epoch == e.epoch && b.FirstSequence > e.batches.lastSequence()
+	if want := expected(b, e); b.FirstSequence != want && !gap {
 		return outOfOrder(b.FirstSequence, want)
 	}
-	if !b.Transactional && e.open() {
+	if !b.Transactional && e.open() && !mutant.On("plain batch inside a transaction") {
 		return Outcome{Code: kerr.InvalidTxnState.Code, Detail: fmt.Sprintf(
 			"producer %d has an open transaction in this partition and sent a batch outside of it; end the transaction first", b.ProducerID)}
 	}
@@ -56,12 +57,12 @@ func (p *Partition) Check(b Batch) Outcome {
 
 // checkWaiting refuses what would overtake an earlier batch that is still to come: rows 5 and 6.
 func (p *Partition) checkWaiting(b Batch, e *entry) Outcome {
-	if len(p.refused) > 0 {
+	if len(p.refused) > 0 && !mutant.On("refused batch overtaken") {
 		if r := p.refused[b.ProducerID]; r != nil && r.epoch == b.Epoch && b.FirstSequence > r.lowest {
 			return outOfOrder(b.FirstSequence, r.lowest)
 		}
 	}
-	if b.Transactional && b.BumpsEpoch && b.FirstSequence != 0 && (e == nil || e.batches.count == 0) {
+	if b.Transactional && b.BumpsEpoch && b.FirstSequence != 0 && !mutant.On("transaction of version 2 begins anywhere") && (e == nil || e.batches.count == 0) {
 		return outOfOrder(b.FirstSequence, 0)
 	}
 	return Outcome{}
@@ -70,7 +71,13 @@ func (p *Partition) checkWaiting(b Batch, e *entry) Outcome {
 // expected is the only sequence that may come next from a known producer: rows 7, 8, 10 and 11.
 func expected(b Batch, e *entry) int32 {
 	if b.Epoch != e.epoch {
+		if mutant.On("new epoch need not begin at 0") {
+			return b.FirstSequence
+		}
 		return 0
+	}
+	if mutant.On("sequences do not wrap") {
+		return e.batches.lastSequence() + 1
 	}
 	return record.NextSequence(e.batches.lastSequence())
 }
@@ -116,7 +123,7 @@ func (p *Partition) CheckMarker(m Marker) (code int16, detail string) {
 	if e == nil {
 		return 0, ""
 	}
-	if m.Epoch < e.epoch {
+	if m.Epoch < e.epoch && !mutant.On("marker of a lower epoch accepted") {
 		return kerr.InvalidProducerEpoch.Code, fmt.Sprintf("marker of epoch %d is behind the partition's %d", m.Epoch, e.epoch)
 	}
 	// At 32767 no higher epoch exists: a transaction that got there must still be able to end.
@@ -148,6 +155,9 @@ func (p *Partition) ApplyBatch(b Batch, baseOffset, lastOffset, timestampMs, eng
 	switch {
 	case wasOpen:
 		// It keeps its place: the list is in the order of first offsets.
+		if mutant.On("transaction begins at its last batch") {
+			e.txnFirstOffset = baseOffset
+		}
 	case b.Transactional:
 		e.txnFirstOffset = baseOffset
 		p.open.pushBack(e)
@@ -169,13 +179,15 @@ func (p *Partition) ApplyMarker(m Marker, offset, timestampMs, engineMs int64) (
 	}
 	if e.open() && !m.Commit {
 		stable := offset + 1
-		if o := p.open.first; o != nil {
+		if o := p.open.first; o != nil && !mutant.On("abort passes open transactions") {
 			stable = o.txnFirstOffset
 		}
 		p.aborted = append(p.aborted, Aborted{ProducerID: m.ProducerID, FirstOffset: e.txnFirstOffset, LastOffset: offset, LastStable: stable})
 	}
 	e.txnFirstOffset = noOffset
-	e.adopt(m.Epoch)
+	if !mutant.On("marker does not fence") {
+		e.adopt(m.Epoch)
+	}
 	e.coordinatorEpoch = m.CoordinatorEpoch
 	e.lastTimestampMs, e.touchedMs = timestampMs, engineMs
 	p.table.idle.pushBack(e)

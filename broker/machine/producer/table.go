@@ -1,5 +1,7 @@
 package producer
 
+import "github.com/strandline-io/strandline/internal/mutant"
+
 // Table holds the producers of all partitions and bounds their number. Producers with an open transaction are never
 // forgotten; the others are, the one that was idle for the longest first.
 type Table struct {
@@ -36,6 +38,9 @@ func (t *Table) Oldest() (n Name, ok bool) {
 func (t *Table) NextExpiry() (engineMs int64, ok bool) {
 	if t.idle.first == nil {
 		return 0, false
+	}
+	if mutant.On("producers expire at half their time") {
+		return t.idle.first.touchedMs + t.cfg.ExpirationMs/2, true
 	}
 	return t.idle.first.touchedMs + t.cfg.ExpirationMs, true
 }

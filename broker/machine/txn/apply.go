@@ -3,6 +3,8 @@ package txn
 import (
 	"fmt"
 	"slices"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // ApplyInit applies r at nowMs (engine time, as for all of these). Like every Apply it returns an error, and has then
@@ -23,7 +25,10 @@ func (c *Coordinator) ApplyInit(r Init, nowMs int64) (sum uint64, err error) {
 		c.detach(t)
 	}
 	t.ProducerID, t.PrevProducerID, t.Epoch, t.LastEpoch = r.ProducerID, r.PrevProducerID, r.Epoch, r.LastEpoch
-	t.TimeoutMs, t.State, t.StartMs, t.UpdatedMs = r.TimeoutMs, Empty, None, nowMs
+	if t.TimeoutMs == 0 || !mutant.On("timeout of the first producer kept") {
+		t.TimeoutMs = r.TimeoutMs
+	}
+	t.State, t.StartMs, t.UpdatedMs = Empty, None, nowMs
 	c.attach(t)
 	return t.sum(), nil
 }
@@ -37,7 +42,7 @@ func (c *Coordinator) ApplyAdd(r Add, nowMs int64) (sum uint64, err error) {
 	if err := t.check(Ongoing); err != nil {
 		return 0, err
 	}
-	if t.State != Ongoing {
+	if t.State != Ongoing || mutant.On("every partition restarts the timeout") {
 		c.detach(t)
 		t.State, t.StartMs = Ongoing, nowMs
 		c.attach(t)

@@ -57,7 +57,7 @@ func (c *Coordinator) Init(r InitRequest, newID func() int64) (InitPlan, *Refusa
 		given = false
 	}
 	plan.Init = Init{ID: r.ID, ProducerID: e.ProducerID, PrevProducerID: e.PrevProducerID, Epoch: e.Epoch, LastEpoch: None, TimeoutMs: r.TimeoutMs}
-	if given && r.Epoch != e.Epoch {
+	if given && r.Epoch != e.Epoch && !mutant.On("retry of InitProducerId bumps again") {
 		// checkGiven let only a retry of a lost answer pass: the same answer again.
 		plan.Init.LastEpoch = e.LastEpoch
 		return plan, nil
@@ -92,12 +92,15 @@ func (c *Coordinator) initNew(r InitRequest, newID func() int64) (InitPlan, *Ref
 // checkGiven passes a client that names its producer id and epoch if it is the current producer, or the one that did
 // not hear of its bump or rotation.
 func (t *transaction) checkGiven(p Producer) *Refusal {
+	if mutant.On("any producer may take over by name") {
+		return nil
+	}
 	if p.ProducerID != t.ProducerID && (p.ProducerID != t.PrevProducerID || p.Epoch < MaxEpoch) {
 		return refuse(kerr.ProducerFenced, "producer id", p.ProducerID, t.ProducerID)
 	}
 	isCurrent := p.ProducerID == t.ProducerID && p.Epoch == t.Epoch
 	// In an open transaction the answer must have arrived: what comes again is late, and must not abort it.
-	isRetry := p.Epoch == t.LastEpoch && t.State != Ongoing
+	isRetry := p.Epoch == t.LastEpoch && (t.State != Ongoing || mutant.On("late InitProducerId aborts"))
 	if !isCurrent && !isRetry {
 		return refuse(kerr.ProducerFenced, "producer epoch", int64(p.Epoch), int64(t.Epoch))
 	}
@@ -113,9 +116,9 @@ func (c *Coordinator) member(p Producer) (*transaction, *Refusal) {
 	switch {
 	case t == nil:
 		return nil, refuse(kerr.InvalidProducerIDMapping, "producer id of an unknown transactional id", p.ProducerID, None)
-	case t.ProducerID != p.ProducerID:
+	case t.ProducerID != p.ProducerID && !mutant.On("another producer id may add"):
 		return nil, refuse(kerr.InvalidProducerIDMapping, "producer id", p.ProducerID, t.ProducerID)
-	case t.Epoch != p.Epoch:
+	case t.Epoch != p.Epoch && !mutant.On("fenced id may add partitions"):
 		return nil, refuse(kerr.ProducerFenced, "producer epoch", int64(p.Epoch), int64(t.Epoch))
 	case rules[t.State].add != nil:
 		return nil, refuse(rules[t.State].add, "transaction state", int64(t.State), int64(Ongoing))
@@ -165,12 +168,12 @@ func (c *Coordinator) Verify(r AddRequest) *Refusal {
 		return refusal
 	}
 	for _, p := range r.Partitions {
-		if !t.has(p) {
+		if !t.has(p) && !mutant.On("verification finds every partition") {
 			return refuse(kerr.TransactionAbortable, "partitions of the transaction without the named one", int64(len(t.Partitions)), int64(len(t.Partitions)+1))
 		}
 	}
 	for _, g := range r.Groups {
-		if !slices.Contains(t.Groups, g) {
+		if !slices.Contains(t.Groups, g) && !mutant.On("verification finds every group") {
 			return refuse(kerr.TransactionAbortable, "groups of the transaction without the named one", int64(len(t.Groups)), int64(len(t.Groups)+1))
 		}
 	}
@@ -233,7 +236,7 @@ func (t *transaction) judgeEnd(r EndRequest) (verdict, *Refusal) {
 	if r.Commit {
 		kind = commit
 	}
-	rotated := r.BumpsEpoch && r.ProducerID == t.PrevProducerID && r.Epoch == MaxEpoch && t.Epoch == 0
+	rotated := r.BumpsEpoch && !mutant.On("retry over a new producer id refused") && r.ProducerID == t.PrevProducerID && r.Epoch == MaxEpoch && t.Epoch == 0
 	if r.ProducerID != t.ProducerID && !rotated {
 		return 0, refuse(kerr.InvalidProducerIDMapping, "producer id", r.ProducerID, t.ProducerID)
 	}
@@ -241,12 +244,17 @@ func (t *transaction) judgeEnd(r EndRequest) (verdict, *Refusal) {
 		if r.Epoch != t.Epoch && !mutant.On("stale epoch may end") {
 			return refuseFenced, nil
 		}
+		if mutant.On("EndTxn says yes to the other end") && t.State != Ongoing {
+			return endedBefore, nil
+		}
 		return endV1[t.State][kind], nil
 	}
 	rel := other
 	switch {
-	case rotated || int32(t.Epoch) == int32(r.Epoch)+1:
+	case (rotated || int32(t.Epoch) == int32(r.Epoch)+1) && !mutant.On("retry of EndTxn ends the next transaction"):
 		rel = retry
+	case mutant.On("retry of EndTxn ends the next transaction"):
+		rel = current
 	case r.Epoch == t.Epoch:
 		rel = current
 	}
@@ -268,8 +276,11 @@ func (t *transaction) end(commit, fence, bump bool, newID func() int64) Ending {
 		return ending
 	}
 	ending.Epoch = t.Epoch + 1
+	if mutant.On("markers without the bump") {
+		ending.Epoch = t.Epoch
+	}
 	ending.Record.LastEpoch = t.Epoch
-	if t.Epoch >= MaxEpoch {
+	if t.Epoch >= MaxEpoch && !mutant.On("exhausted epoch goes on") {
 		ending.Record.PrevProducerID, ending.Record.ProducerID, ending.Record.Epoch = t.ProducerID, newID(), 0
 	} else {
 		ending.Record.Epoch = ending.Epoch
@@ -279,15 +290,15 @@ func (t *transaction) end(commit, fence, bump bool, newID func() int64) Ending {
 
 // TimedOut decides about the open transaction whose time was up first, if it was up at nowMs.
 func (c *Coordinator) TimedOut(nowMs int64, newID func() int64) (Ending, bool) {
-	if len(c.open) == 0 || c.open[0].deadlineMs() > nowMs {
+	if len(c.open) == 0 || c.open[0].deadlineMs() > nowMs || mutant.On("timed-out transaction not aborted") {
 		return Ending{}, false
 	}
-	return c.open[0].end(false, true, true, newID), true
+	return c.open[0].end(false, true, !mutant.On("timeout does not fence"), newID), true
 }
 
 // Expired decides about the id that was idle for the longest, if that was too long at nowMs.
 func (c *Coordinator) Expired(nowMs int64) (Expire, bool) {
-	if t := c.idle.first; t != nil && t.UpdatedMs+c.cfg.IDExpirationMs <= nowMs {
+	if t := c.idle.first; t != nil && !mutant.On("ids never expire") && t.UpdatedMs+c.cfg.IDExpirationMs <= nowMs {
 		return Expire{ID: t.ID}, true
 	}
 	return Expire{}, false

@@ -61,7 +61,7 @@ func (w *World) fresh(pid int64) {
 		w.history.fresh = map[int64]bool{}
 	}
 	if w.history.fresh[pid] {
-		w.fail("producer id %d is given out twice", pid)
+		w.fail("fenced: producer id %d is given out twice", pid)
 	}
 	w.history.fresh[pid] = true
 }
@@ -119,7 +119,7 @@ func (r *reader) fetch(w *World, id machine.PartitionID, v machine.View, limit i
 	for _, b := range log[from:upTo] {
 		h, err := record.ParseHeader(b.bytes)
 		if err != nil || h.BaseOffset != b.base || !record.CheckCRC(b.bytes) {
-			w.fail("partition %d holds a damaged batch at %d: %w", id, b.base, err)
+			w.fail("readers: partition %d holds a damaged batch at %d: %w", id, b.base, err)
 		}
 		for len(aborted) > 0 && aborted[0].FirstOffset <= h.LastOffset() {
 			gone[aborted[0].ProducerID] = true
@@ -129,7 +129,7 @@ func (r *reader) fetch(w *World, id machine.PartitionID, v machine.View, limit i
 		case h.Control():
 			m, err := record.ParseMarker(b.bytes)
 			if err != nil {
-				w.fail("partition %d holds a damaged marker at %d: %w", id, b.base, err)
+				w.fail("readers: partition %d holds a damaged marker at %d: %w", id, b.base, err)
 			}
 			if !m.Commit {
 				delete(gone, h.ProducerID)
@@ -150,14 +150,14 @@ func (w *World) check() {
 	s.checkViews()
 	for _, t := range s.model.sortedIDs() {
 		if t.state == txnOngoing {
-			w.fail("the transaction of %s stays open", t.id)
+			w.fail("live: the transaction of %s stays open", t.id)
 		}
 	}
 	visible := map[uint64][]int64{}
 	for _, p := range s.model.sortedParts() {
 		v := s.published[p.id]
 		if v.LastStable != v.HighWatermark || v.HighWatermark != p.end {
-			w.fail("partition %d is stable up to %d of %d of %d in the end", p.id, v.LastStable, v.HighWatermark, p.end)
+			w.fail("live: partition %d is stable up to %d of %d of %d in the end", p.id, v.LastStable, v.HighWatermark, p.end)
 		}
 		w.checkPartition(p, v, visible)
 	}
@@ -180,7 +180,7 @@ func (w *World) checkPartition(p *modelPart, v machine.View, visible map[uint64]
 			want = append(want, cell{b.base + int64(i), v.id})
 			visible[v.id] = append(visible[v.id], b.base+int64(i))
 			if last[v.sender] > v.id && !w.mode.forgetful && !w.mode.hostile {
-				w.fail("partition %d shows value %d of sender %d behind %d, which was sent later", p.id, v.id, v.sender, last[v.sender])
+				w.fail("readers: partition %d shows value %d of sender %d behind %d, which was sent later", p.id, v.id, v.sender, last[v.sender])
 			}
 			last[v.sender] = max(last[v.sender], v.id)
 		}
@@ -188,14 +188,14 @@ func (w *World) checkPartition(p *modelPart, v machine.View, visible map[uint64]
 	late := &reader{}
 	late.fetch(w, p.id, v, 1<<30)
 	if !slices.Equal(late.seen, want) {
-		w.fail("a consumer of partition %d sees %v, want %v", p.id, late.seen, want)
+		w.fail("readers: a consumer of partition %d sees %v, want %v", p.id, late.seen, want)
 	}
 	if r := w.readers[p.id]; r != nil {
 		for r.at < v.LastStable {
 			r.fetch(w, p.id, v, 1+w.IntN(6))
 		}
 		if !slices.Equal(r.seen, want) {
-			w.fail("a consumer that went along partition %d has seen %v, want %v", p.id, r.seen, want)
+			w.fail("readers: a consumer that went along partition %d has seen %v, want %v", p.id, r.seen, want)
 		}
 	}
 	w.stats.Read += len(want)
@@ -210,10 +210,10 @@ func (w *World) checkOffsets() {
 		}
 	}
 	for _, g := range groups {
-		q := &request{kind: kindFetch, version: 9, group: g, stable: true, parts: []place{{"a", 0}, {"a", 1}, {"b", 0}}}
+		q := &request{kind: kindFetch, version: 9, group: g, stable: true, parts: []place{{"a", 0}, {"a", 1}, {"b", 0}, {"tmp", 0}}}
 		w.server.step(q)
 		if a := w.server.model.fetch(q); slices.Contains(a.codes, kerr.UnstableOffsetCommit.Code) {
-			w.fail("offsets of group %s stay pending", g)
+			w.fail("live: offsets of group %s stay pending", g)
 		}
 	}
 	w.server.sync(len(w.server.units))
@@ -226,11 +226,11 @@ func (w *World) checkHistory(visible map[uint64][]int64) {
 		switch {
 		case volatile(v.place):
 		case len(at) > 1 && !w.mode.forgetful:
-			w.fail("value %d of %v is visible at %v", v.id, v.place, at)
+			w.fail("told: value %d of %v is visible at %v", v.id, v.place, at)
 		case v.refused && len(at) > 0:
-			w.fail("value %d of %v was refused and is visible at %v", v.id, v.place, at)
+			w.fail("told: value %d of %v was refused and is visible at %v", v.id, v.place, at)
 		case v.acked >= 0 && (v.tx == nil || v.tx.committed) && !slices.Contains(at, v.acked):
-			w.fail("value %d of %v was acknowledged at %d, it is visible at %v", v.id, v.place, v.acked, at)
+			w.fail("told: value %d of %v was acknowledged at %d, it is visible at %v", v.id, v.place, v.acked, at)
 		}
 	}
 	newest := map[string]*transaction{} // last transaction with offsets that was surely committed
@@ -247,11 +247,11 @@ func (w *World) checkHistory(visible map[uint64][]int64) {
 		}
 		switch {
 		case t.committed && shown != fixed:
-			w.fail("a transaction of %s was committed with %d values, %d are visible", t.id, fixed, shown)
+			w.fail("told: a transaction of %s was committed with %d values, %d are visible", t.id, fixed, shown)
 		case (t.aborted || !t.tried) && shown > 0:
-			w.fail("a transaction of %s was not committed, %d values are visible", t.id, shown)
+			w.fail("told: a transaction of %s was not committed, %d values are visible", t.id, shown)
 		case shown > 0 && shown != fixed:
-			w.fail("a transaction of %s has %d values, of which %d are visible", t.id, fixed, shown)
+			w.fail("told: a transaction of %s has %d values, of which %d are visible", t.id, fixed, shown)
 		}
 		if t.committed && t.offset >= 0 {
 			newest[t.id] = t
@@ -266,10 +266,10 @@ func (w *World) checkHistory(visible map[uint64][]int64) {
 		}
 		committed := g.at(place{"a", 0}).committed
 		if (t.aborted || !t.tried) && committed == t.offset {
-			w.fail("offset %d of %s was committed, its transaction was not", t.offset, t.id)
+			w.fail("told: offset %d of %s was committed, its transaction was not", t.offset, t.id)
 		}
 		if n := newest[t.id]; n != nil && committed < n.offset {
-			w.fail("offset %d of %s was committed with its transaction, the group has %d", n.offset, t.id, committed)
+			w.fail("told: offset %d of %s was committed with its transaction, the group has %d", n.offset, t.id, committed)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 // sending is a batch on its way: made once, sent until it is answered.
 type sending struct {
 	batch   *batch
+	number  int // counts the batches of its partition
 	flying  bool
 	dropped bool // nobody waits for it any more
 }
@@ -17,7 +18,10 @@ type sending struct {
 type outbox struct {
 	queue []*sending
 	next  map[place]int32
+	made  map[place]int
 }
+
+func newOutbox() outbox { return outbox{next: map[place]int32{}, made: map[place]int{}} }
 
 // ready returns the batch to send next: never one before an earlier one of its partition.
 func (o *outbox) ready() *sending {
@@ -29,15 +33,15 @@ func (o *outbox) ready() *sending {
 	return nil
 }
 
-// room tells whether another batch for a partition may fly: a broker remembers five.
+// room tells whether another batch for a partition may fly: a broker remembers five, so the oldest that is not answered
+// may have four behind it, answered or not.
 func (o *outbox) room(at place) bool {
-	n := 0
 	for _, s := range o.queue {
 		if s.batch.place == at {
-			n++
+			return o.made[at]-s.number < 5
 		}
 	}
-	return n < 5
+	return true
 }
 
 func (o *outbox) isFirst(s *sending) bool {
@@ -56,7 +60,7 @@ func (o *outbox) drop() {
 	for _, s := range o.queue {
 		s.dropped = true
 	}
-	o.queue, o.next = nil, map[place]int32{}
+	*o = newOutbox()
 }
 
 // make adds a batch of n values.
@@ -74,7 +78,8 @@ func (o *outbox) make(w *World, at place, sender int, tx *transaction, n int) *s
 		next -= math.MaxInt32 + 1
 	}
 	o.next[at] = int32(next)
-	s := &sending{batch: b}
+	s := &sending{batch: b, number: o.made[at]}
+	o.made[at]++
 	o.queue = append(o.queue, s)
 	return s
 }
@@ -99,17 +104,21 @@ type idempotent struct {
 	asking bool
 	sender int
 	left   int
-	wraps  bool // begins near the end of the sequences
+	wraps  bool  // begins near the end of the sequences
+	waitMs int64 // nothing is sent before
 	box    outbox
 }
 
 func newIdempotent(w *World) *idempotent {
-	return &idempotent{w: w, pid: -1, left: 3 + w.IntN(12), wraps: w.IntN(8) == 0, box: outbox{next: map[place]int32{}}}
+	return &idempotent{w: w, pid: -1, left: 3 + w.IntN(12), wraps: w.IntN(8) == 0, box: newOutbox()}
 }
 
 func (p *idempotent) over() bool { return p.left == 0 && len(p.box.queue) == 0 && !p.asking }
 
 func (p *idempotent) act(c *client) bool {
+	if p.w.nowMs < p.waitMs {
+		return false
+	}
 	if p.pid < 0 {
 		if p.asking || p.over() {
 			return false
@@ -144,7 +153,7 @@ func (p *idempotent) named(a *reply) {
 		return
 	}
 	if a.code() != 0 {
-		p.w.fail("InitProducerId without a transactional id: code %d", a.code())
+		p.w.fail("told: InitProducerId without a transactional id: code %d", a.code())
 	}
 	p.w.fresh(a.pid)
 	p.pid, p.sender = a.pid, p.w.sender()
@@ -155,7 +164,9 @@ func (p *idempotent) answered(s *sending, a *reply) {
 	s.flying = false
 	w := p.w
 	switch {
-	case a == nil, a.stale[0], a.code() == kerr.NotEnoughReplicas.Code:
+	case a == nil, a.stale[0]:
+	case a.code() == kerr.NotEnoughReplicas.Code:
+		p.waitMs = w.nowMs + 100
 	case a.code() == 0:
 		s.acked(a.offsets[0])
 		p.box.remove(s)
@@ -168,7 +179,7 @@ func (p *idempotent) answered(s *sending, a *reply) {
 	case w.mode.forgetful || w.mode.hostile:
 		p.reset()
 	default:
-		w.fail("producer %d: batch %d of %v hears code %d, everything before it is in", p.pid, s.batch.first, s.batch.place, a.code())
+		w.fail("told: producer %d: batch %d of %v hears code %d, everything before it is in", p.pid, s.batch.first, s.batch.place, a.code())
 	}
 }
 

@@ -48,7 +48,11 @@ func (m *member) act(c *client) bool {
 	case memberOut:
 		m.ask(c, &request{kind: kindJoin, version: m.version(0, 9, 5)}, m.joined)
 	case memberJoined:
-		m.sync(c)
+		if m.w.healed || m.w.IntN(6) > 0 {
+			m.sync(c)
+		} else { // commits what it read before the rebalance
+			m.ask(c, m.offsets(), func(*reply) {})
+		}
 	default:
 		m.live(c)
 	}
@@ -129,9 +133,7 @@ func (m *member) live(c *client) {
 	m.left--
 	r := &request{kind: kindHeartbeat, version: m.version(0, 4, 3)}
 	if w.IntN(2) == 0 {
-		w.commits++
-		at := pick(w, place{"a", 0}, place{"a", 1}, place{"b", 0}, place{"tmp", 0})
-		r = &request{kind: kindCommit, version: m.version(2, 9, 7), positions: []position{{at, w.commits}}}
+		r = m.offsets()
 	}
 	m.ask(c, r, func(a *reply) {
 		if code := a.code(); code != 0 && code != kerr.UnknownTopicOrPartition.Code {
@@ -142,6 +144,13 @@ func (m *member) live(c *client) {
 		// The process starts anew, without knowing who it was.
 		m.id, m.generation, m.state = "", -1, memberOut
 	}
+}
+
+func (m *member) offsets() *request {
+	w := m.w
+	w.commits++
+	at := pick(w, place{"a", 0}, place{"a", 1}, place{"b", 0}, place{"tmp", 0})
+	return &request{kind: kindCommit, version: m.version(2, 9, 7), positions: []position{{at, w.commits}}}
 }
 
 func (m *member) leave(c *client) {

@@ -134,6 +134,9 @@ func (p *modelPart) stable() int64 {
 
 // decide carries out a request and returns the answer that the protocol wants; nil is one that only observe judges.
 func (m *model) decide(r *request) *reply {
+	if r.kind == kindJoin || r.kind == kindLeave {
+		m.unsettle()
+	}
 	switch r.kind {
 	case kindTick:
 		m.tick()

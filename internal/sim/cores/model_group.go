@@ -12,6 +12,7 @@ type modelGroup struct {
 	generation  int32
 	members     map[string]bool // told that they are in this generation
 	instances   map[string]string
+	completing  bool // surely: a generation has begun, and nothing happened that could have ended it
 	assigned    bool
 	assignments map[string]string
 	offsets     map[place]*modelOffset
@@ -36,6 +37,13 @@ func (m *model) group(name string) *modelGroup {
 		m.groups[name] = g
 	}
 	return g
+}
+
+// unsettle: something may have ended the wait for an assignment.
+func (m *model) unsettle() {
+	for _, g := range m.groups {
+		g.completing = false
+	}
 }
 
 func (g *modelGroup) at(at place) *modelOffset {
@@ -148,6 +156,8 @@ func (m *model) observeCommit(r *request, a *reply) error {
 	case !accepted:
 		m.order--
 		return nil
+	case r.kind == kindCommit && r.generation == g.generation && r.generation >= 0 && g.completing:
+		return fmt.Errorf("%v is accepted, the generation has no assignment yet", r)
 	case !nobody && r.generation >= 0: // without one only a group without members accepts; that they are gone, nobody was told
 		if err := g.mayAct(r); err != nil {
 			return err
@@ -174,6 +184,7 @@ func (m *model) observeJoin(r *request, a *reply) error {
 	switch {
 	case a.generation == g.generation+1:
 		g.generation, g.members, g.assigned, g.assignments = a.generation, map[string]bool{}, false, nil
+		g.completing = true
 	case a.generation != g.generation:
 		return fmt.Errorf("%v begins generation %d after %d", r, a.generation, g.generation)
 	}
@@ -202,7 +213,7 @@ func (m *model) observeSync(r *request, a *reply) error {
 		if len(r.order) == 0 {
 			return fmt.Errorf("%v gets an assignment before its leader gave one", r)
 		}
-		g.assigned, g.assignments = true, maps.Clone(r.assignments)
+		g.completing, g.assigned, g.assignments = false, true, maps.Clone(r.assignments)
 	}
 	if want := g.assignments[r.member]; a.assignment != want {
 		return fmt.Errorf("%v is assigned %q, its leader gave it %q", r, a.assignment, want)

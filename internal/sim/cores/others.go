@@ -137,6 +137,10 @@ func (h *hostile) act(c *client) bool {
 func (h *hostile) write(r *request) {
 	w := h.w
 	r.kind, r.version = kindProduce, 3+w.int16N(11)
+	newer := w.IntN(12) == 0 // outside of its transactions, the epoch rises in a single partition
+	if newer {
+		r.epoch++
+	}
 	if len(w.plain) > 0 && w.IntN(4) == 0 {
 		c := w.plain[w.IntN(len(w.plain))]
 		r.pid, r.epoch, r.none = c.pid, c.epoch+w.int16N(2), w.IntN(2) == 0
@@ -149,6 +153,9 @@ func (h *hostile) write(r *request) {
 				b.first = e.batches[w.IntN(len(e.batches))].last + w.Int32N(2)
 				b.first = max(b.first, 0)
 			}
+		}
+		if newer {
+			b.first, b.transactional = 0, false
 		}
 		sender := w.sender()
 		for range 1 + w.IntN(3) {

@@ -101,11 +101,11 @@ func (s *server) checkTopics() {
 	for _, t := range topics {
 		s.settings[t.Name] = t.SettingsVersion
 		if m := s.model.topics[t.Name]; m == nil || !slices.Equal(m.parts, t.Partitions) {
-			s.w.fail("topic %s has partitions %v, not as decided", t.Name, t.Partitions)
+			s.w.fail("model: topic %s has partitions %v, not as decided", t.Name, t.Partitions)
 		}
 	}
 	if len(topics) != len(s.model.topics) {
-		s.w.fail("%d topics, %d were decided", len(topics), len(s.model.topics))
+		s.w.fail("model: %d topics, %d were decided", len(topics), len(s.model.topics))
 	}
 }
 
@@ -142,7 +142,7 @@ func (s *server) step(r *request) {
 	s.log = append(s.log, entry)
 	s.observe(&entry, want)
 	if want != nil && s.parked[s.op] != nil {
-		w.fail("%v is not answered, want %v", r, want)
+		w.fail("model: %v is not answered, want %v", r, want)
 	}
 	if r.kind <= kindAge {
 		delete(s.parked, s.op)
@@ -165,7 +165,7 @@ func (s *server) age(r *request, now machine.Now) {
 	meta := binary.AppendVarint(binary.AppendVarint([]byte{version}, now.WallMs), now.EngineMs)
 	meta = append(binary.AppendUvarint(append(meta, kindTxnInit), uint64(len(payload))), payload...)
 	if err := s.machine.Replay(meta, nil); err != nil {
-		s.w.fail("the record of an old id does not replay: %w", err)
+		s.w.fail("V8: the record of an old id does not replay: %w", err)
 	}
 	s.out.Units = append(s.out.Units, machine.Unit{Meta: meta})
 }
@@ -181,7 +181,7 @@ func (s *server) keep() {
 		s.units = append(s.units, u)
 	}
 	if len(s.out.Units) > 1 {
-		s.w.fail("one operation became %d units", len(s.out.Units))
+		s.w.fail("V3: one operation became %d units", len(s.out.Units))
 	}
 }
 
@@ -190,7 +190,7 @@ func (s *server) answered(m *machine.Reply, want *reply, entry *logged) {
 	w := s.w
 	r := s.parked[m.ID]
 	if r == nil {
-		w.fail("operation %d is answered twice, or was never asked: %+v", m.ID, m.Body)
+		w.fail("model: operation %d is answered twice, or was never asked: %+v", m.ID, m.Body)
 	}
 	delete(s.parked, m.ID)
 	if k, ok := m.Body.(kmsg.Response); ok && w.IntN(16) == 0 {
@@ -205,13 +205,13 @@ func (s *server) answered(m *machine.Reply, want *reply, entry *logged) {
 	}
 	if m.ID == s.op && want != nil {
 		if !slices.Equal(got.codes, want.codes) && r.kind != kindShelved {
-			w.fail("%v: codes %v, want %v", r, got.codes, want.codes)
+			w.fail("model: %v: codes %v, want %v", r, got.codes, want.codes)
 		}
 		if !slices.Equal(got.offsets, want.offsets) || !slices.Equal(got.stale, want.stale) {
-			w.fail("%v: offsets %v stale %v, want %v stale %v", r, got.offsets, got.stale, want.offsets, want.stale)
+			w.fail("model: %v: offsets %v stale %v, want %v stale %v", r, got.offsets, got.stale, want.offsets, want.stale)
 		}
 		if got.pid != want.pid || got.epoch != want.epoch {
-			w.fail("%v: producer %d epoch %d, want %d epoch %d", r, got.pid, got.epoch, want.pid, want.epoch)
+			w.fail("model: %v: producer %d epoch %d, want %d epoch %d", r, got.pid, got.epoch, want.pid, want.epoch)
 		}
 	}
 	answer := waiting{len(s.units), r, got}
@@ -229,9 +229,12 @@ func (s *server) observe(e *logged, want *reply) {
 				continue
 			}
 			if err := s.model.observe(a.r, a.reply); err != nil {
-				s.w.fail("%w", err)
+				s.w.fail("group: %w", err)
 			}
 		}
+	}
+	if e.r.kind == kindTick {
+		s.model.unsettle() // a session may have ended right after what was told
 	}
 }
 
@@ -240,7 +243,7 @@ func (s *server) show() {
 	for _, v := range s.out.Views {
 		old := s.newest[v.Partition]
 		if v.LastStable < old.LastStable || v.HighWatermark < old.HighWatermark || v.LastStable > v.HighWatermark {
-			s.w.fail("partition %d goes from stable %d of %d to %d of %d", v.Partition, old.LastStable, old.HighWatermark, v.LastStable, v.HighWatermark)
+			s.w.fail("V11: partition %d goes from stable %d of %d to %d of %d", v.Partition, old.LastStable, old.HighWatermark, v.LastStable, v.HighWatermark)
 		}
 		s.newest[v.Partition] = v
 		s.views = append(s.views, pendingView{len(s.units), v})
@@ -261,11 +264,11 @@ func (s *server) checkView(v machine.View) {
 	p := s.model.parts[v.Partition]
 	switch {
 	case p == nil:
-		s.w.fail("partition %d is shown and does not exist", v.Partition)
+		s.w.fail("view: partition %d is shown and does not exist", v.Partition)
 	case v.HighWatermark != p.end || v.LastStable != p.stable():
-		s.w.fail("partition %d is stable up to %d of %d, want %d of %d", p.id, v.LastStable, v.HighWatermark, p.stable(), p.end)
+		s.w.fail("view: partition %d is stable up to %d of %d, want %d of %d", p.id, v.LastStable, v.HighWatermark, p.stable(), p.end)
 	case !slices.Equal(v.Aborted, p.aborted):
-		s.w.fail("partition %d has aborted transactions %v, want %v", p.id, v.Aborted, p.aborted)
+		s.w.fail("view: partition %d has aborted transactions %v, want %v", p.id, v.Aborted, p.aborted)
 	}
 }
 
@@ -276,11 +279,11 @@ func (s *server) checkViews() {
 		s.checkView(v)
 		seen++
 		if n := s.newest[v.Partition]; n.HighWatermark != v.HighWatermark || n.LastStable != v.LastStable || len(n.Aborted) != len(v.Aborted) {
-			s.w.fail("partition %d was shown as %+v, it is %+v", v.Partition, n, v)
+			s.w.fail("view: partition %d was shown as %+v, it is %+v", v.Partition, n, v)
 		}
 	}
 	if seen != len(s.model.parts) {
-		s.w.fail("%d partitions, %d were decided", seen, len(s.model.parts))
+		s.w.fail("view: %d partitions, %d were decided", seen, len(s.model.parts))
 	}
 }
 
@@ -306,14 +309,14 @@ func (s *server) tick() {
 		due, ok := s.machine.NextTimer()
 		now := s.now().EngineMs
 		if want := s.model.timers(); want < math64(due, ok) {
-			s.w.fail("the next timer is at %d (%t), something is due at %d", due, ok, want)
+			s.w.fail("time: the next timer is at %d (%t), something is due at %d", due, ok, want)
 		}
 		if !ok || due > now {
 			return
 		}
 		s.step(&request{kind: kindTick})
 	}
-	s.w.fail("ticks do not end")
+	s.w.fail("time: ticks do not end")
 }
 
 func math64(due int64, ok bool) int64 {
@@ -339,11 +342,11 @@ func (s *server) snapshot() {
 func (s *server) replay(m *machine.Machine, from, upTo int) {
 	for i := from; i < upTo; i++ {
 		if err := m.Replay(s.units[i].Meta, s.units[i].headers); err != nil {
-			s.w.fail("unit %d does not replay: %w", i, err)
+			s.w.fail("V8: unit %d does not replay: %w", i, err)
 		}
 		if i == upTo-1 || s.w.IntN(8) == 0 {
 			if m.Hash() != s.units[i].hash {
-				s.w.fail("unit %d replays to hash %x, the running machine had %x", i, m.Hash(), s.units[i].hash)
+				s.w.fail("V8: unit %d replays to hash %x, the running machine had %x", i, m.Hash(), s.units[i].hash)
 			}
 		}
 	}
@@ -356,7 +359,7 @@ func (s *server) restore(upTo int) *machine.Machine {
 		snap := s.snaps[s.w.IntN(n)]
 		var err error
 		if m, err = machine.Restore(s.w.config, snap.data); err != nil {
-			s.w.fail("the snapshot of %d units cannot be restored: %w", snap.at, err)
+			s.w.fail("V8: the snapshot of %d units cannot be restored: %w", snap.at, err)
 		}
 		at = snap.at
 	}
@@ -419,7 +422,7 @@ func (s *server) checkReplay() {
 	want := s.machine.AppendSnapshot(nil)
 	for _, m := range [...]*machine.Machine{whole, some} {
 		if m.Hash() != s.machine.Hash() || !bytes.Equal(m.AppendSnapshot(nil), want) {
-			s.w.fail("a replayed machine has hash %x, the running one %x, or their snapshots differ", m.Hash(), s.machine.Hash())
+			s.w.fail("V8: a replayed machine has hash %x, the running one %x, or their snapshots differ", m.Hash(), s.machine.Hash())
 		}
 	}
 }

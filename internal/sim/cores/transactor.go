@@ -47,7 +47,7 @@ const (
 )
 
 func newTransactor(w *World, id string) *transactor {
-	t := &transactor{w: w, id: id, bump: w.IntN(2) == 0, left: 1 + w.IntN(6), box: outbox{next: map[place]int32{}}}
+	t := &transactor{w: w, id: id, bump: w.IntN(2) == 0, left: 1 + w.IntN(6), box: newOutbox()}
 	t.waitMs = w.nowMs + int64(w.IntN(3)*w.IntN(8000))
 	t.credential = credential{-1, -1}
 	return t
@@ -238,7 +238,7 @@ func (t *transactor) produced(tx *transaction, s *sending, a *reply) {
 		t.fenced()
 	case code == kerr.OutOfOrderSequenceNumber.Code && !t.box.isFirst(s):
 	case code == kerr.OutOfOrderSequenceNumber.Code && !t.abort && !w.mode.forgetful && !w.mode.hostile && !volatile(s.batch.place):
-		w.fail("%s: batch %d of %v hears code %d, everything before it is in", t.id, s.batch.first, s.batch.place, code)
+		w.fail("told: %s: batch %d of %v hears code %d, everything before it is in", t.id, s.batch.first, s.batch.place, code)
 	default:
 		t.abort = true
 	}

@@ -238,7 +238,7 @@ func (w *World) heal() {
 	}
 	for n := 0; ; n++ {
 		if n > maxHealedSteps {
-			w.fail("no end after the last fault: %s", w.pending())
+			w.fail("live: no end after the last fault: %s", w.pending())
 		}
 		busy := w.act()
 		busy = w.deliver() || busy

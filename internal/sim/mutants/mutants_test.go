@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/strandline-io/strandline/internal/mutant"
+	"github.com/strandline-io/strandline/internal/sim/cores"
 	"github.com/strandline-io/strandline/internal/sim/world"
 )
 
@@ -43,12 +44,63 @@ var defects = []defect{
 	{"offsets of aborted transactions kept", inWorld, "exactly once", 60},
 	{"replay skips the last unit", inWorld, "V8", 60},
 	{"recovery answers before its rewrite is durable", inWorld, "", 60},
+
+	{"stale epoch may produce", inCores, "model", 1500},
+	{"duplicate found in another epoch", inCores, "model", 300},
+	{"gap in the sequence accepted", inCores, "model", 300},
+	{"plain batch inside a transaction", inCores, "model", 2000},
+	{"refused batch overtaken", inCores, "model", 500},
+	{"transaction of version 2 begins anywhere", inCores, "model", 500},
+	{"new epoch need not begin at 0", inCores, "model", 800},
+	{"sequences do not wrap", inCores, "model", 300},
+	{"marker of a lower epoch accepted", inCores, "view", 4000},
+	{"transaction begins at its last batch", inCores, "view", 100},
+	{"abort passes open transactions", inCores, "view", 200},
+	{"marker does not fence", inCores, "model", 1000},
+	{"sequences outlive their epoch", inCores, "model", 100},
+	{"four batches remembered", inCores, "model", 500},
+	{"fenced batch asks the coordinator", inCores, "model", 1000},
+	{"producers expire at half their time", inCores, "time", 300},
+	{"producer ids of a begun block given again", inCores, "model", 100},
+	{"batch outside of its transaction accepted", inCores, "model", 100},
+	{"last partition gets no marker", inCores, "model", 100},
+
+	{"retry of InitProducerId bumps again", inCores, "model", 200},
+	{"any producer may take over by name", inCores, "model", 300},
+	{"late InitProducerId aborts", inCores, "model", 4000},
+	{"another producer id may add", inCores, "model", 100},
+	{"fenced id may add partitions", inCores, "model", 100},
+	{"verification finds every partition", inCores, "model", 100},
+	{"verification finds every group", inCores, "model", 300},
+	{"retry over a new producer id refused", inCores, "model", 2000},
+	{"EndTxn says yes to the other end", inCores, "model", 100},
+	{"retry of EndTxn ends the next transaction", inCores, "model", 100},
+	{"markers without the bump", inCores, "model", 100},
+	{"exhausted epoch goes on", inCores, "model", 300},
+	{"timed-out transaction not aborted", inCores, "time", 100},
+	{"timeout does not fence", inCores, "model", 100},
+	{"ids never expire", inCores, "time", 200},
+	{"every partition restarts the timeout", inCores, "time", 300},
+	{"timeout of the first producer kept", inCores, "time", 100},
+
+	{"commit of an old generation accepted", inCores, "group", 600},
+	{"transactional offsets of anybody accepted", inCores, "group", 400},
+	{"commit before the assignment accepted", inCores, "group", 300},
+	{"replaced member not fenced", inCores, "", 1000},
+	{"generation not raised", inCores, "group", 100},
+	{"everybody gets the leader's assignment", inCores, "group", 100},
+	{"stable fetch does not wait", inCores, "model", 1500},
+	{"older transaction's offset wins", inCores, "model", 2000},
+	{"offsets outlive their topic", inCores, "model", 2000},
 }
 
 // inWorld is the broker's world with all checks, byReaders the same with those alone that a client could make.
 func inWorld(seed uint64) error { return world.Run(world.Options{Seed: seed}).Err }
 
 func byReaders(seed uint64) error { return world.Run(world.Options{Seed: seed, ReadersOnly: true}).Err }
+
+// inCores is the machine alone, under clients and crashes, against a model of the protocol.
+func inCores(seed uint64) error { return cores.Run(cores.Options{Seed: seed}).Err }
 
 // TestEveryDefectIsSeen: each must be seen within so many seeds, by the check that is named.
 func TestEveryDefectIsSeen(t *testing.T) {

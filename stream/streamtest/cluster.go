@@ -3,6 +3,7 @@ package streamtest
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/strandline-io/strandline/stream"
@@ -15,6 +16,9 @@ type cluster struct {
 	topics  map[string][]*partition
 	offsets map[offsetKey]int64
 	slots   map[string]*slot
+	// With lateMarkers, transactions that are decided and not seen everywhere yet, oldest first.
+	lateMarkers bool
+	ending      []*txn
 }
 
 type offsetKey struct {
@@ -38,17 +42,19 @@ const (
 	txnAborted
 )
 
-// txn is one transaction. Its state changes everywhere at once.
+// txn is one transaction. Its state is decided at once; a partition in unmarked has not seen it.
 type txn struct {
-	state   txnState
-	touched []*partition
-	pending map[offsetKey]int64
+	state    txnState
+	touched  []*partition
+	unmarked []*partition
+	pending  map[offsetKey]int64
 }
 
 // slot is a transactional id.
 type slot struct {
 	epoch int
 	open  *txn
+	last  *txn // the one before
 }
 
 var errFenced = errors.New("producer fenced: another instance has the transactional id")
@@ -78,6 +84,7 @@ func (c *cluster) initProducer(id string) (epoch int) {
 		c.slots[id] = s
 	}
 	c.end(s, false)
+	c.complete(s.last)
 	s.epoch++
 	return s.epoch
 }
@@ -95,6 +102,7 @@ func (c *cluster) produce(id string, epoch int, records []core.OutRecord) error 
 		return err
 	}
 	if s.open == nil {
+		c.complete(s.last) // until then the answer is CONCURRENT_TRANSACTIONS
 		s.open = &txn{pending: map[offsetKey]int64{}}
 	}
 	for _, r := range records {
@@ -124,16 +132,43 @@ func (c *cluster) end(s *slot, commit bool) {
 	if t == nil {
 		return
 	}
-	s.open = nil
+	s.open, s.last = nil, t
 	t.state = txnAborted
 	if commit {
 		t.state = txnCommitted
-		for k, offset := range t.pending {
-			c.offsets[k] = offset
-		}
 	}
-	for _, p := range t.touched {
+	t.unmarked = slices.Clone(t.touched)
+	c.ending = append(c.ending, t)
+	if !c.lateMarkers {
+		c.complete(t)
+	}
+}
+
+// complete lets a decided transaction be seen everywhere.
+func (c *cluster) complete(t *txn) {
+	for t != nil && slices.Contains(c.ending, t) {
+		c.mark(t, func(int) int { return 0 })
+	}
+}
+
+// mark lets one more partition see a decided transaction, or the group.
+func (c *cluster) mark(t *txn, random func(int) int) {
+	i := random(len(t.unmarked) + 1)
+	if t.pending == nil && i == len(t.unmarked) {
+		i = 0
+	}
+	if i < len(t.unmarked) {
+		p := t.unmarked[i]
+		t.unmarked = slices.Delete(t.unmarked, i, i+1)
 		p.log = append(p.log, entry{txn: t, marker: true})
+	} else {
+		if t.state == txnCommitted {
+			maps.Copy(c.offsets, t.pending)
+		}
+		t.pending = nil
+	}
+	if len(t.unmarked) == 0 && t.pending == nil {
+		c.ending = slices.DeleteFunc(c.ending, func(e *txn) bool { return e == t })
 	}
 }
 
@@ -149,8 +184,11 @@ func (c *cluster) endTxn(id string, epoch int, commit bool) error {
 func (c *cluster) stableOffset(topic string, n int) (offset int64, ok bool) {
 	k := offsetKey{topic, n}
 	for _, s := range c.slots {
-		if s.open != nil {
-			if _, pending := s.open.pending[k]; pending {
+		for _, t := range [...]*txn{s.open, s.last} {
+			if t == nil {
+				continue
+			}
+			if _, pending := t.pending[k]; pending {
 				return 0, false
 			}
 		}
@@ -165,7 +203,7 @@ func (p *partition) highWatermark() int64 { return int64(len(p.log)) }
 
 func (p *partition) lastStableOffset() int64 {
 	for i, e := range p.log {
-		if e.txn != nil && e.txn.state == txnOpen {
+		if e.txn != nil && (e.txn.state == txnOpen || slices.Contains(e.txn.unmarked, p)) {
 			return int64(i)
 		}
 	}

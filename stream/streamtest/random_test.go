@@ -141,7 +141,7 @@ func randomTopology(t *testing.T, seed uint64) {
 	}
 	opts := Options{
 		Seed: seed, Workers: 1 + rng.IntN(3), CrashEvery: 50, FaultEvery: 50, RebalanceEvery: 50, MaxAccidents: 30,
-		ChunkResults: 1 + rng.IntN(6), FetchRecords: 1 + rng.IntN(6), CommitInterval: 10 * time.Millisecond,
+		LateMarkers: seed%2 == 1, ChunkResults: 1 + rng.IntN(6), FetchRecords: 1 + rng.IntN(6), CommitInterval: 10 * time.Millisecond,
 	}
 	r := New(t, plan, opts)
 	want := feed(r, rng, len(sources), partitions, disorderMs)

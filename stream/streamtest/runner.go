@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"testing"
 	"time"
 
 	"github.com/strandline-io/strandline/stream"
@@ -31,6 +30,9 @@ type Options struct {
 	// CrashEvery, FaultEvery and RebalanceEvery: one step in so many, on average, is the death of a process, a failing
 	// call or a lost answer, a task that moves (half of the moves without telling the old owner first). 0 is never.
 	CrashEvery, FaultEvery, RebalanceEvery int
+	// LateMarkers lets EndTxn answer before the end of the transaction is seen everywhere, as Apache Kafka does: every
+	// partition's marker and the group's offsets come as steps of their own, in any order.
+	LateMarkers bool
 	// MaxAccidents bounds them all together, so that a run ends; default 100.
 	MaxAccidents int
 	// CrashAt kills the acting process at the crash point with that number, from 1. CrashPoints tells how many a run had.
@@ -39,7 +41,7 @@ type Options struct {
 
 // Runner runs a plan in virtual time over a cluster in memory. It is used by one goroutine.
 type Runner struct {
-	t    testing.TB
+	t    T
 	plan *stream.Plan
 	opts Options
 	job  *core.JobRecord
@@ -68,8 +70,14 @@ type owner struct {
 // maxSteps bounds one Run or Advance.
 const maxSteps = 5_000_000
 
+// T is what a Runner needs of a testing.TB.
+type T interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
 // New returns a runner. The plan must be bound; its topics are created empty. Nothing runs before Run.
-func New(t testing.TB, plan *stream.Plan, opts Options) *Runner {
+func New(t T, plan *stream.Plan, opts Options) *Runner {
 	t.Helper()
 	opts.Workers = max(1, opts.Workers)
 	if opts.FetchRecords == 0 {
@@ -82,6 +90,7 @@ func New(t testing.TB, plan *stream.Plan, opts Options) *Runner {
 		t: t, plan: plan, opts: opts, rng: rand.New(rand.NewPCG(opts.Seed, 1)), cluster: newCluster(),
 		owners: map[core.Task]*owner{}, committal: map[string]*core.Checkpoint{},
 	}
+	r.cluster.lateMarkers = opts.LateMarkers
 	for _, topic := range plan.Topics {
 		r.cluster.create(topic.Name, topic.Partitions)
 	}
@@ -254,6 +263,10 @@ func (r *Runner) quiesce() {
 
 func (r *Runner) oneStep() bool {
 	acts := r.acts()
+	if n := len(r.cluster.ending); n > 0 && (len(acts) == 0 || r.random(4) == 0) {
+		r.cluster.mark(r.cluster.ending[r.random(n)], r.random)
+		return true
+	}
 	if len(acts) == 0 {
 		return r.wait()
 	}

@@ -67,9 +67,9 @@ func ext4InNamespace(t *testing.T) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		t.Skipf("the mounts of this process cannot be made its own: %v", err)
 	}
-	t.Run("fsync", func(t *testing.T) { ext4(t, "fsync", 12) })
+	t.Run("fsync", func(t *testing.T) { ext4(t, "fsync", 8) })
 	t.Run("write", func(t *testing.T) {
-		if f := ext4(t, "write", 12); f.lostRecords == 0 {
+		if f := ext4(t, "write", 8); f.lostRecords == 0 {
 			t.Error("nothing was lost that was not synced: this shutdown proves nothing")
 		}
 	})

@@ -32,11 +32,14 @@ func main() {
 	pure := flag.Bool("cores", false, "simulate the pure cores alone: a thousand seeds a second")
 	operations := flag.Int("operations", 0, "with -cores: random steps before the faults end, fewer than usual")
 	blobs := flag.Bool("blob", false, "run the world of blob sinks instead of the broker's")
+	kind := flag.String("world", "", "broker: producers and consumers; job: a stream job; else the seed decides: odd ones have a job")
 	flag.Parse()
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(400) // a world is small and makes much garbage
 	}
 	o := world.Options{Seed: *seed, ReadersOnly: *readers, FaultsMs: *faultsMs, Blobs: *blobs}
+	jobs = *kind
+	o.Job = hasJob(o.Seed)
 	for name := range strings.SplitSeq(*without, ",") {
 		if n, err := strconv.Atoi(name); err == nil {
 			o.WithoutFaults = append(o.WithoutFaults, n)
@@ -70,6 +73,11 @@ func main() {
 	}
 }
 
+// jobs says which seeds have a stream job.
+var jobs string
+
+func hasJob(seed uint64) bool { return jobs == "job" || jobs != "broker" && seed%2 == 1 }
+
 func runOne(out io.Writer, o world.Options) bool {
 	r := world.Run(o)
 	if r.Err != nil {
@@ -83,6 +91,9 @@ func runOne(out io.Writer, o world.Options) bool {
 // command replays a run.
 func command(o world.Options) string {
 	s := fmt.Sprintf("go run ./internal/sim -seed %d", o.Seed)
+	if jobs != "" {
+		s += " -world " + jobs
+	}
 	if o.Blobs {
 		s += " -blob"
 	}
@@ -123,7 +134,7 @@ func runMany(o world.Options, from, to uint64, parallel int) bool {
 			for {
 				mu.Lock()
 				one := o
-				one.Seed = next
+				one.Seed, one.Job = next, hasJob(next)
 				next++
 				mu.Unlock()
 				if one.Seed > to {

@@ -24,6 +24,7 @@ type Client struct {
 	adm                *kadm.Client
 	transactionVersion int16
 	deletesRecords     bool
+	routes             router // of Fetch
 }
 
 const (

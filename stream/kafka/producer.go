@@ -43,8 +43,6 @@ const (
 	CommittedOutcome
 	// AbortedOutcome: none of it will ever be visible.
 	AbortedOutcome
-	// FencedOutcome: another producer holds the id. What became of the transaction is not known here.
-	FencedOutcome
 )
 
 func (o Outcome) String() string {
@@ -53,8 +51,6 @@ func (o Outcome) String() string {
 		return "committed"
 	case AbortedOutcome:
 		return "aborted"
-	case FencedOutcome:
-		return "fenced"
 	}
 	return "unknown"
 }
@@ -63,11 +59,9 @@ func (o Outcome) String() string {
 // outcome but committed it is of no more use: Close it and open another, which aborts or awaits what this one left.
 type Producer struct {
 	id      string
-	timeout time.Duration
 	kc      *kgo.Client
 	version int16
 
-	began       time.Time
 	groupsAdded map[string]bool
 
 	mu       sync.Mutex
@@ -102,7 +96,7 @@ func (c *Client) OpenProducer(ctx context.Context, cfg ProducerConfig) (*Produce
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	p := &Producer{id: cfg.ID, timeout: cfg.TransactionTimeout, kc: kc, version: c.transactionVersion}
+	p := &Producer{id: cfg.ID, kc: kc, version: c.transactionVersion}
 	err = retry(ctx, kgoLink{kc}, func() error {
 		_, _, err := kc.ProducerID(ctx)
 		return err
@@ -137,7 +131,6 @@ func (p *Producer) Begin() error {
 	if err := p.kc.BeginTransaction(); err != nil {
 		return fmt.Errorf("kafka: begin of a transaction of %q: %w", p.id, err)
 	}
-	p.began = time.Now()
 	p.groupsAdded = nil
 	p.setErr(nil)
 	return nil
@@ -221,7 +214,7 @@ func (p *Producer) Commit(ctx context.Context) (Outcome, error) {
 	if err == nil {
 		return CommittedOutcome, nil
 	}
-	return p.classify(err), fmt.Errorf("kafka: commit of a transaction of %q: %w", p.id, err)
+	return EndOutcome(err), fmt.Errorf("kafka: commit of a transaction of %q: %w", p.id, err)
 }
 
 // Abort drops what is buffered and ends the transaction without effect, so that readers need not wait for a takeover.
@@ -230,21 +223,7 @@ func (p *Producer) Abort(ctx context.Context) (Outcome, error) {
 		return Unknown, fmt.Errorf("kafka: abort of a transaction of %q: %w", p.id, err)
 	}
 	if err := p.kc.EndTransaction(ctx, kgo.TryAbort); err != nil {
-		return p.classify(err), fmt.Errorf("kafka: abort of a transaction of %q: %w", p.id, err)
+		return EndOutcome(err), fmt.Errorf("kafka: abort of a transaction of %q: %w", p.id, err)
 	}
 	return AbortedOutcome, nil
-}
-
-// classify says what an error of EndTxn tells about the transaction.
-func (p *Producer) classify(err error) Outcome {
-	if p.Fenced(err) {
-		return FencedOutcome
-	}
-	return EndOutcome(err)
-}
-
-// Fenced reports whether err, of any call in the current transaction, means that another producer has the id. A broker
-// that timed a transaction out answers the same, but never before the timeout has passed since Begin.
-func (p *Producer) Fenced(err error) bool {
-	return isFencing(err) && time.Since(p.began) < p.timeout
 }

@@ -76,7 +76,7 @@ func (c *Client) readOnce(ctx context.Context, routes *router, tp TopicPartition
 // of the Batch ends the partition; any other is about this request.
 func (c *Client) Fetch(ctx context.Context, tp TopicPartition, from int64, maxBytes int32) (Batch, error) {
 	lim := fetchLimits{maxWait: readerMaxWait, maxBytes: maxBytes, maxPartitionBytes: maxBytes, isolation: Committed}
-	b, err := c.fetchFrom(ctx, &router{}, tp, from, lim)
+	b, err := c.fetchFrom(ctx, &c.routes, tp, from, lim)
 	if err == nil && b.Err != nil && moved(b.Err) {
 		return b, b.Err
 	}

@@ -85,13 +85,15 @@ func addGroup(ctx context.Context, l Link, id TxnID, group string) error {
 	})
 }
 
-// EndOutcome says what an error of EndTxn tells about the transaction. Only what is certainly not applied is aborted.
+// EndOutcome says what an error of EndTxn tells about the transaction. Only what is certainly not applied is aborted. Whoever
+// is fenced does not know: an earlier try may have been applied. Nor does it know by whom: a late InitProducerId of its own
+// does the same as another process, so that is for the group to say (Member.Check).
 func EndOutcome(err error) Outcome {
 	switch {
 	case err == nil:
 		return CommittedOutcome
 	case errors.Is(err, kerr.OperationNotAttempted), errors.Is(err, kerr.InvalidTxnState), errors.Is(err, kerr.TransactionAbortable),
-		isFencing(err), errors.Is(err, kerr.InvalidProducerIDMapping):
+		errors.Is(err, kerr.InvalidProducerIDMapping):
 		return AbortedOutcome
 	}
 	return Unknown

@@ -62,10 +62,6 @@ func (w *worker) failed(l *life, epoch int64, err error) {
 	if l.ctx.Err() != nil {
 		return // the life is being dropped, that is why it failed
 	}
-	if l.producer != nil && l.producer.Fenced(err) {
-		w.box.post(fatal{fmt.Errorf("%w: %w", ErrFenced, err)})
-		return
-	}
 	if protocol.Final(err) {
 		w.box.post(fatal{err})
 		return

@@ -7,11 +7,14 @@ import (
 	"github.com/strandline-io/strandline/internal/vfs"
 )
 
-// faultKinds are what can go wrong. A run has some of them only: rare things come together more often that way.
-var faultKinds = []struct {
+// faultKind is one thing that can go wrong, and how often beside others.
+type faultKind struct {
 	weight int
 	do     func(w *World)
-}{
+}
+
+// faultKinds are what can go wrong. A run has some of them only: rare things come together more often that way.
+var faultKinds = []faultKind{
 	{4, func(w *World) { w.crash("kill", false) }},
 	{4, func(w *World) { w.crash("power loss", true) }},
 	{3, (*World).dieWithinACall},
@@ -26,15 +29,15 @@ var faultKinds = []struct {
 }
 
 // planFaults draws when something goes wrong; what it is, each fault draws from a source of its own.
-func (w *World) planFaults() {
+func (w *World) planFaults(kinds []faultKind) {
 	end := int64(faultsForUs)
 	if w.opts.FaultsMs > 0 {
 		end = min(end, w.opts.FaultsMs*msInUs)
 	}
 	w.after(end, w.heal)
-	for i := range faultKinds {
+	for i := range kinds {
 		if w.chance(70) {
-			for range faultKinds[i].weight {
+			for range kinds[i].weight {
 				w.mode.faults = append(w.mode.faults, i)
 			}
 		}
@@ -42,7 +45,7 @@ func (w *World) planFaults() {
 	if w.mode.calm || len(w.mode.faults) == 0 {
 		return
 	}
-	w.schedule(end, 50*msInUs, 1500*msInUs, func() { faultKinds[w.mode.faults[w.IntN(len(w.mode.faults))]].do(w) })
+	w.schedule(end, 50*msInUs, 1500*msInUs, func() { kinds[w.mode.faults[w.IntN(len(w.mode.faults))]].do(w) })
 }
 
 // schedule plans to call do now and then until end, at least least apart, each time with a source of random numbers of its
@@ -197,6 +200,9 @@ func (w *World) heal() {
 	w.disk.SetCapacity(-1)
 	for _, c := range w.coroutines {
 		c.pausedUs = min(c.pausedUs, w.nowUs)
+	}
+	if w.jobs != nil {
+		w.jobs.heal()
 	}
 	w.crash("kill", false) // what was planned to fail is forgotten with the process
 	w.tracef("healed")

@@ -31,6 +31,8 @@ type Options struct {
 	FaultsMs       int64
 	// Blobs runs the world of blob sinks instead of the broker's.
 	Blobs bool
+	// Job runs a stream job over the broker, instead of producers and consumers.
+	Job bool
 }
 
 // Result is what a run came to.
@@ -50,6 +52,7 @@ type Result struct {
 type Stats struct {
 	Crashes, PowerLosses, Recoveries, Snapshots, Shelvings int
 	Commits, Aborts, Fenced, Read                          int
+	Killed, Stalled, Late                                  int // processes of a job; records that came too late
 	VirtualMs                                              int64
 	Blobs                                                  BlobStats
 }
@@ -104,6 +107,8 @@ type World struct {
 	hashes  map[uint64]uint64 // the machine's hash after each unit
 	history *history
 
+	jobs *streams // nil without a job
+
 	coroutines []*coroutine
 	clients    []string
 	faults     []int
@@ -149,6 +154,9 @@ func Run(o Options) Result {
 	w := newWorld(o)
 	w.seen, w.history = make(map[uint32]shown), newHistory()
 	w.hashes = map[uint64]uint64{0: machine.New(machineConfig).Hash()}
+	if o.Job {
+		return w.play(w.beginJob)
+	}
 	return w.play(w.begin)
 }
 
@@ -197,7 +205,7 @@ func (w *World) begin() {
 	w.mode.lossy = w.mode.write && w.IntN(2) == 0
 	w.mode.calm = w.IntN(16) == 0
 	w.mode.smallTail = w.IntN(2) == 0
-	w.planFaults()
+	w.planFaults(faultKinds)
 	w.tracef("mode: %s", w.mode)
 	w.boot()
 	w.startClients()
@@ -287,6 +295,9 @@ func (s *Stats) Add(o Stats) {
 	s.Aborts += o.Aborts
 	s.Fenced += o.Fenced
 	s.Read += o.Read
+	s.Killed += o.Killed
+	s.Stalled += o.Stalled
+	s.Late += o.Late
 	s.VirtualMs += o.VirtualMs
 	s.Blobs.Add(o.Blobs)
 }

@@ -50,3 +50,41 @@ func TestSameSeedSameRun(t *testing.T) {
 		before = a.Hash
 	}
 }
+
+// TestJobSeeds runs some seconds of seeds with a stream job.
+func TestJobSeeds(t *testing.T) {
+	from, to := uint64(1), uint64(25)
+	if testing.Short() {
+		to = 8
+	}
+	if *oneSeed != 0 {
+		from, to = *oneSeed, *oneSeed
+	}
+	var sum Stats
+	for seed := from; seed <= to; seed++ {
+		r := Run(Options{Seed: seed, Job: true})
+		sum.Add(r.Stats)
+		if r.Err != nil {
+			t.Fatalf("seed %d: %v\ngo run ./internal/sim -world job -seed %d -v", seed, r.Err, seed)
+		}
+	}
+	t.Logf("%+v", sum)
+	if *oneSeed == 0 && (sum.Commits == 0 || sum.Aborts == 0 || sum.Fenced == 0 || sum.Killed == 0 || sum.Stalled == 0) {
+		t.Errorf("the seeds do not cross everything: %+v", sum)
+	}
+}
+
+// TestSameJobSeedSameRun: the same for a job.
+func TestSameJobSeedSameRun(t *testing.T) {
+	to := uint64(1005)
+	if testing.Short() {
+		to = 1002
+	}
+	for seed := uint64(1000); seed < to; seed++ {
+		var first, second bytes.Buffer
+		a, b := Run(Options{Seed: seed, Job: true, Trace: &first}), Run(Options{Seed: seed, Job: true, Trace: &second})
+		if a.Hash != b.Hash || a.Events != b.Events || !bytes.Equal(first.Bytes(), second.Bytes()) {
+			t.Errorf("seed %d: hash %x over %d events, then %x over %d", seed, a.Hash, a.Events, b.Hash, b.Events)
+		}
+	}
+}

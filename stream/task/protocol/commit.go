@@ -3,7 +3,6 @@ package protocol
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/strandline-io/strandline/internal/failpoint"
 	"github.com/strandline-io/strandline/stream/kafka"
@@ -17,8 +16,6 @@ type Producer interface {
 	Flush(ctx context.Context) error
 	CommitOffsets(ctx context.Context, m kafka.Membership, offsets map[kafka.TopicPartition]int64) error
 	Commit(ctx context.Context) (kafka.Outcome, error)
-	// Fenced reports whether an error of the current transaction means that another producer has the id.
-	Fenced(err error) bool
 	Close()
 }
 
@@ -26,13 +23,11 @@ type Producer interface {
 var errNotOwned = errors.New("task: the group took a task of the transaction away")
 
 // Commit is steps 3 and 4 of the commit protocol for a transaction whose changelogs and checkpoints have been given to
-// the producer. An error ends the worker: the slot has another owner, or nothing mends what is wrong.
+// the producer. An error ends the worker: nothing mends what is wrong. To be fenced is no such error: whether another
+// process has the slot, TakeSlot asks the group.
 func Commit(ctx context.Context, p Producer, tokens *Tokens, e core.Commit) (core.TxnEnded, error) {
 	if err := putOffsets(ctx, p, tokens, e); err != nil {
 		ended := core.TxnEnded{Epoch: e.Epoch, Outcome: core.Aborted, Err: err}
-		if p.Fenced(err) {
-			return ended, fenced(err)
-		}
 		if Final(err) {
 			return ended, err
 		}
@@ -47,13 +42,9 @@ func Commit(ctx context.Context, p Producer, tokens *Tokens, e core.Commit) (cor
 		return core.TxnEnded{Epoch: e.Epoch, Outcome: core.Committed}, nil
 	case kafka.AbortedOutcome:
 		ended.Outcome = core.Aborted
-	case kafka.FencedOutcome:
-		return ended, fenced(err)
 	}
 	return ended, nil
 }
-
-func fenced(err error) error { return fmt.Errorf("%w: %w", kafka.ErrFenced, err) }
 
 // putOffsets waits for the acknowledgements and puts the offsets into the transaction. The tokens are looked at last:
 // whoever holds them all also holds the generation, because a rebalance waits for OnRevoked.

@@ -2,6 +2,7 @@ package protocol
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -47,7 +48,25 @@ func Restore(ctx context.Context, c *kafka.Client, plan *stream.Plan, topicIDs m
 		r.Stores = append(r.Stores, s)
 	}
 	failpoint.Hit("restore.done")
-	return r, nil
+	return r, stillThere(ctx, c, plan.Job, st, own.Task.Number, r.Inputs)
+}
+
+// errOvertaken says that somebody committed while a task was being restored, so that what was read does not fit together.
+var errOvertaken = errors.New("task: the group's offsets moved during the restore: another worker has the task")
+
+// stillThere makes sure that the offsets are those which were read first. A process that stood still in between would take
+// what its successor did meanwhile for damage.
+func stillThere(ctx context.Context, c *kafka.Client, group string, st *stream.Stage, number int, first []core.RestoredInput) error {
+	again, err := restoreInputs(ctx, c, group, st, number)
+	if err != nil {
+		return err
+	}
+	for i := range again {
+		if again[i].GroupOffset != first[i].GroupOffset {
+			return errOvertaken
+		}
+	}
+	return nil
 }
 
 func restoreInputs(ctx context.Context, c *kafka.Client, group string, st *stream.Stage, number int) ([]core.RestoredInput, error) {

@@ -21,6 +21,8 @@ type recovery struct {
 	segments    []*found // by number
 	snapshots   []uint64 // newest first
 	junk        []string // can go at once
+	spares      []leftover
+	spareIDs    uint64   // the highest seen
 	stale       []string // can go once the new segment is durable
 	secret      secret
 	incarnation uint32 // the highest seen
@@ -50,6 +52,12 @@ type found struct {
 	lastSeq uint64
 	lastCRC uint32
 	endPos  int64
+}
+
+// leftover is space that the process before this one kept ready, and that need not be given back and asked for again.
+type leftover struct {
+	id   uint64
+	file vfs.File
 }
 
 // pending is a unit that is readable but not known durable.
@@ -83,6 +91,9 @@ func recoverJournal(cfg FileConfig, replay func(Stored) error, events func(Event
 	e, err := r.run(replay)
 	if err != nil {
 		for _, s := range r.segments {
+			_ = s.file.Close()
+		}
+		for _, s := range r.spares {
 			_ = s.file.Close()
 		}
 		return nil, nil, errors.Join(fmt.Errorf("open journal %s: %w", cfg.Dir, err), r.lock.Close())
@@ -122,6 +133,9 @@ func (r *recovery) run(replay func(Stored) error) (*engine, error) {
 		return nil, err
 	}
 	failpoint.Hit("recovery.replayed")
+	if err := r.keepUnused(); err != nil {
+		return nil, err
+	}
 	if err := r.removeAll(r.junk); err != nil {
 		return nil, err
 	}
@@ -152,8 +166,13 @@ func (r *recovery) list() error {
 	}
 	r.snapshots = snapshotSeqs(names)
 	for _, name := range names {
-		if strings.HasSuffix(name, tempSuffix) || strings.HasSuffix(name, spareSuffix) {
+		if strings.HasSuffix(name, tempSuffix) {
 			r.junk = append(r.junk, name)
+		}
+		if strings.HasSuffix(name, spareSuffix) {
+			if err := r.keepSpare(name); err != nil {
+				return err
+			}
 		}
 		number, incarnation, ok := parseSegmentName(name)
 		if !ok {
@@ -294,6 +313,58 @@ func (r *recovery) settle() {
 			r.stale = append(r.stale, s.name)
 		}
 	}
+}
+
+// keepSpare takes a spare file over if it has the size of a segment.
+func (r *recovery) keepSpare(name string) error {
+	id, ok := parseHex(strings.TrimSuffix(name, spareSuffix), 16)
+	if !ok || id > math.MaxInt64 {
+		r.junk = append(r.junk, name)
+		return nil
+	}
+	r.spareIDs = max(r.spareIDs, id)
+	if len(r.spares) == recycledSpares {
+		r.junk = append(r.junk, name)
+		return nil
+	}
+	f, err := r.cfg.FS.Open(path.Join(r.cfg.Dir, name))
+	if err != nil {
+		return err
+	}
+	size, err := f.Size()
+	if err != nil || size != r.cfg.SegmentBytes {
+		r.junk = append(r.junk, name)
+		return errors.Join(err, f.Close())
+	}
+	r.spares = append(r.spares, leftover{id: id, file: f})
+	return nil
+}
+
+// keepUnused makes spares of segments that were prepared and never begun. Units that a torn write may have left in one
+// are of an earlier incarnation than any segment that is still to come, whatever number the file gets.
+func (r *recovery) keepUnused() error {
+	for _, s := range r.segments {
+		if s.valid || s.fileBytes != r.cfg.SegmentBytes || len(r.spares) == recycledSpares {
+			continue
+		}
+		r.spareIDs++
+		if err := r.cfg.FS.Rename(path.Join(r.cfg.Dir, s.name), path.Join(r.cfg.Dir, spareName(r.spareIDs))); err != nil {
+			return err
+		}
+		r.spares = append(r.spares, leftover{id: r.spareIDs, file: s.file})
+		r.junk = slices.DeleteFunc(r.junk, func(name string) bool { return name == s.name })
+	}
+	return nil
+}
+
+// dropSpares gives their space back.
+func (r *recovery) dropSpares() error {
+	var errs []error
+	for _, s := range r.spares {
+		errs = append(errs, s.file.Close(), r.cfg.FS.Remove(path.Join(r.cfg.Dir, spareName(s.id))))
+	}
+	r.spares = nil
+	return errors.Join(errs...)
 }
 
 // removeAll closes what it removes: an open file would keep its space.

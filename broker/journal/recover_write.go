@@ -146,6 +146,11 @@ func (r *recovery) fill(n *newSegment, temp string) (err error) {
 	// A full disk must not keep the journal closed while the space for what is rewritten is there.
 	n.fileBytes = max(r.cfg.SegmentBytes, n.least+2*blockBytes)
 	err = n.file.Allocate(0, n.fileBytes)
+	if errors.Is(err, vfs.ErrNoSpace) && len(r.spares) > 0 {
+		if err = r.dropSpares(); err == nil {
+			err = n.file.Allocate(0, n.fileBytes)
+		}
+	}
 	if errors.Is(err, vfs.ErrNoSpace) {
 		n.fileBytes = n.least
 		err = n.file.Allocate(0, n.fileBytes)
@@ -248,5 +253,10 @@ func (r *recovery) engine(n *newSegment) *engine {
 		prevCRC: r.chain.prevCRC, lastCRC: n.tail.prevCRC, opened: true,
 	})
 	d.files[n.number] = &n.openSegment
+	c.spareIDs = r.spareIDs
+	for _, s := range r.spares {
+		c.spares = append(c.spares, spare{id: s.id, fileBytes: r.cfg.SegmentBytes})
+		d.spares[s.id] = s.file
+	}
 	return newEngine(d, c, n.tail.incarnation)
 }

@@ -154,3 +154,19 @@ func TestStaleBatchIsNotOvertaken(t *testing.T) {
 	w.expect("produce plain t/0:0:a", "offset 0")
 	w.expect("produce plain t/0:1:b", "offset 1")
 }
+
+// A producer of version 2 was fenced by InitProducerId, whose owner ends transactions without a bump: the fenced one's
+// EndTxn is one epoch behind, as a retry is, but it is none, and must not learn the owner's epoch.
+func TestFencedProducerIsNoRetry(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.expect("topic t 1", "partitions [1]")
+	w.expect("init", "pid=0 epoch=0")
+	w.expect("produce t/0:0:a", "offset 0")
+	w.expect("end commit", "pid=0 epoch=1")
+	w.expect("init v=2", "pid=0 epoch=2")
+	w.expect("add v=3 epoch=2 t/0", "ok")
+	w.expect("produce v=10 epoch=2 t/0:0:b", "offset 2")
+	w.expect("end v=3 epoch=2", "ok")
+	w.expect("end epoch=1", "PRODUCER_FENCED")
+	w.expect("end v=3 epoch=2", "ok")
+}

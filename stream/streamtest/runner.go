@@ -176,6 +176,14 @@ func (r *Runner) Checkpoint(stage string, number int) *core.Checkpoint {
 	return r.committal[stream.TaskName(stage, number)]
 }
 
+// Late is the number of records that came after their window had closed, over all tasks, as their checkpoints count them.
+func (r *Runner) Late() (records int64) {
+	for _, c := range r.committal { // any order: a sum
+		records += c.Counters.Late
+	}
+	return records
+}
+
 // begin is the starter: it writes the job record and assigns the tasks.
 func (r *Runner) begin() {
 	if r.job != nil {

@@ -236,7 +236,10 @@ func (t *transaction) judgeEnd(r EndRequest) (verdict, *Refusal) {
 	if r.Commit {
 		kind = commit
 	}
-	rotated := r.BumpsEpoch && !mutant.On("retry over a new producer id refused") && r.ProducerID == t.PrevProducerID && r.Epoch == MaxEpoch && t.Epoch == 0
+	// A bump by InitProducerId is none that an EndTxn left behind: it fenced who had the epoch before, and an end that the
+	// new owner reached (in version 1 it does not bump) must not let that one in again.
+	ended := r.Epoch == t.LastEpoch || mutant.On("fenced producer takes part in its successor's end")
+	rotated := r.BumpsEpoch && ended && !mutant.On("retry over a new producer id refused") && r.ProducerID == t.PrevProducerID && r.Epoch == MaxEpoch && t.Epoch == 0
 	if r.ProducerID != t.ProducerID && !rotated {
 		return 0, refuse(kerr.InvalidProducerIDMapping, "producer id", r.ProducerID, t.ProducerID)
 	}
@@ -251,7 +254,7 @@ func (t *transaction) judgeEnd(r EndRequest) (verdict, *Refusal) {
 	}
 	rel := other
 	switch {
-	case (rotated || int32(t.Epoch) == int32(r.Epoch)+1) && !mutant.On("retry of EndTxn ends the next transaction"):
+	case (rotated || ended && int32(t.Epoch) == int32(r.Epoch)+1) && !mutant.On("retry of EndTxn ends the next transaction"):
 		rel = retry
 	case mutant.On("retry of EndTxn ends the next transaction"):
 		rel = current

@@ -236,7 +236,7 @@ func TestPassing(t *testing.T) {
 	f := func(state State, commit, bumps bool, epoch int16, want *kerr.Error) {
 		t.Helper()
 		c := New(Config{})
-		c.byID["pay"] = &transaction{Entry: Entry{ID: "pay", ProducerID: 7, Epoch: 4, PrevProducerID: None, LastEpoch: None, State: state}}
+		c.byID["pay"] = &transaction{Entry: Entry{ID: "pay", ProducerID: 7, Epoch: 4, PrevProducerID: None, LastEpoch: 3, State: state}}
 		p := Producer{ID: "pay", ProducerID: 7, Epoch: epoch}
 		_, refusal := c.End(EndRequest{Producer: p, Commit: commit, BumpsEpoch: bumps}, nil)
 		if refusal == nil || refusal.Code != want {

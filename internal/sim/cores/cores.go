@@ -11,7 +11,8 @@ import (
 // Options of one run.
 type Options struct {
 	Seed uint64
-	// Operations bounds the random steps before the faults end; 0 is as many as the seed wants.
+	// Operations bounds the random steps before the faults end, in a stream's topology the accidents; 0 is as many as the
+	// seed wants.
 	Operations int
 	// Trace, when not nil, gets one line for each step.
 	Trace io.Writer
@@ -23,14 +24,15 @@ type Result struct {
 	Err error
 	// Hash sums up the content of every step; equal seeds have equal hashes.
 	Hash uint64
-	// Operations is how many random steps were taken.
+	// Operations is how many random steps were taken, in a topology how many accidents could be.
 	Operations int
 	Stats      Stats
 }
 
 // Stats says what a run has crossed.
 type Stats struct {
-	Steps, Crashes, Lost, Snapshots, Commits, Aborts, Read int
+	Steps, Crashes, Lost, Snapshots, Commits, Aborts, Read int // of the machine's world
+	Streams, Results                                       int // topologies, and what came out
 }
 
 // Add sums up.
@@ -42,10 +44,20 @@ func (s *Stats) Add(o Stats) {
 	s.Commits += o.Commits
 	s.Aborts += o.Aborts
 	s.Read += o.Read
+	s.Streams += o.Streams
+	s.Results += o.Results
 }
 
+// streamEvery: one seed in so many is a stream's topology, which takes longer than a machine's world.
+const streamEvery = 8
+
 // Run runs one seed.
-func Run(o Options) Result { return runMachine(o.Seed, o.Operations, o.Trace) }
+func Run(o Options) Result {
+	if o.Seed%streamEvery == 0 {
+		return runStream(o.Seed, o.Operations, o.Trace)
+	}
+	return runMachine(o.Seed, o.Operations, o.Trace)
+}
 
 // Shrink finds the smallest number of operations with which a failing seed fails, and that run.
 func Shrink(o Options) (operations int, r Result) {

@@ -27,7 +27,7 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	t.Logf("%+v", sum)
-	if *oneSeed == 0 && (sum.Crashes == 0 || sum.Lost == 0 || sum.Snapshots == 0 || sum.Commits == 0 || sum.Aborts == 0 || sum.Read == 0) {
+	if *oneSeed == 0 && (sum.Crashes == 0 || sum.Lost == 0 || sum.Snapshots == 0 || sum.Commits == 0 || sum.Aborts == 0 || sum.Read == 0 || sum.Results == 0) {
 		t.Errorf("the seeds do not cross everything: %+v", sum)
 	}
 }

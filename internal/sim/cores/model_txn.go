@@ -227,12 +227,12 @@ func (m *model) endTxn(r *request) *reply {
 	}
 	t := m.ids[r.id]
 	bumps := r.version >= 5
-	rotated := t != nil && bumps && r.pid == t.prev && r.epoch == maxEpoch && t.epoch == 0
+	rotated := t != nil && bumps && r.pid == t.prev && r.epoch == maxEpoch && t.epoch == 0 && t.last == r.epoch
 	if t == nil || t.pid != r.pid && !rotated {
 		return refused(kerr.InvalidProducerIDMapping.Code)
 	}
 	current := r.epoch == t.epoch && !rotated
-	retry := bumps && (rotated || int(t.epoch) == int(r.epoch)+1)
+	retry := bumps && (rotated || int(t.epoch) == int(r.epoch)+1 && t.last == r.epoch) // not over a bump of InitProducerId
 	same := t.state == txnCommitted && r.commit || t.state == txnAborted && !r.commit
 	switch {
 	case !current && !retry:

@@ -72,6 +72,7 @@ var defects = []defect{
 	{"fenced id may add partitions", inCores, "model", 100},
 	{"verification finds every partition", inCores, "model", 100},
 	{"verification finds every group", inCores, "model", 300},
+	{"fenced producer takes part in its successor's end", inCores, "model", 2000},
 	{"retry over a new producer id refused", inCores, "model", 2000},
 	{"EndTxn says yes to the other end", inCores, "model", 100},
 	{"retry of EndTxn ends the next transaction", inCores, "model", 100},

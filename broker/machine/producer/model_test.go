@@ -2,6 +2,8 @@ package producer
 
 import (
 	"fmt"
+	"iter"
+	"math"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -115,6 +117,8 @@ func compare(history []any) string {
 				p.ApplyBatch(e, m.end, m.end, 0, 0)
 				m.append(e)
 			}
+		case restart:
+			table, p = restarted(table, p)
 		case Marker:
 			refused := m.known && (e.Epoch < m.epoch || e.BumpsEpoch && e.Epoch == m.epoch && m.open >= 0)
 			if code, _ := p.CheckMarker(e); (code != 0) != refused {
@@ -141,4 +145,101 @@ func compare(history []any) string {
 		stable = now
 	}
 	return ""
+}
+
+// restart is a crash: only what a snapshot holds goes on.
+type restart struct{}
+
+func restarted(table *Table, p *Partition) (*Table, *Partition) {
+	next := NewTable(Config{})
+	q := next.NewPartition(1)
+	for _, all := range []iter.Seq[Entry]{p.OpenEntries(), table.Idle()} {
+		for e := range all {
+			if err := q.Restore(e); err != nil {
+				panic(err)
+			}
+		}
+	}
+	if err := q.RestoreAborted(p.Aborted()); err != nil {
+		panic(err)
+	}
+	return next, q
+}
+
+// TestEveryDisturbance walks a producer that sends its batches in their order, with up to three disturbances at every
+// place: a batch that comes twice, too early or too late, one of the last epoch, a crash, a new epoch, a transaction's
+// end. Six and more batches, so that those leave the memory of five; also where the sequences wrap around.
+func TestEveryDisturbance(t *testing.T) {
+	steps, most := 9, 3
+	if raceEnabled || testing.Short() {
+		steps, most = 8, 2
+	}
+	for _, kind := range []Batch{{}, {Transactional: true}, {Transactional: true, BumpsEpoch: true}} {
+		for _, base := range []int64{0, math.MaxInt32 - 2} {
+			if kind.BumpsEpoch && base > 0 {
+				continue // it begins at 0
+			}
+			d := &disturbed{t: t, kind: kind, base: base, steps: steps, history: make([]any, 0, steps)}
+			d.walk(0, 0, most)
+			if d.runs < 1000 {
+				t.Errorf("%d histories of %+v", d.runs, kind)
+			}
+		}
+	}
+}
+
+type disturbed struct {
+	t       *testing.T
+	kind    Batch
+	base    int64
+	steps   int
+	history []any
+	runs    int
+}
+
+func (d *disturbed) batch(epoch int16, n int64) Batch {
+	b := d.kind
+	b.Epoch = epoch
+	if epoch == 0 {
+		n += d.base
+	}
+	b.FirstSequence = int32(n % (math.MaxInt32 + 1))
+	b.LastSequence = b.FirstSequence
+	return b
+}
+
+// walk goes on behind the history: next is the batch to send, left how many disturbances may still come.
+func (d *disturbed) walk(epoch int16, next int64, left int) {
+	if len(d.history) == d.steps {
+		d.runs++
+		if problem := compare(d.history); problem != "" {
+			d.t.Fatal(problem)
+		}
+		return
+	}
+	with := func(event any, epoch int16, next int64, left int) {
+		d.history = append(d.history, event)
+		d.walk(epoch, next, left)
+		d.history = d.history[:len(d.history)-1]
+	}
+	with(d.batch(epoch, next), epoch, next+1, left)
+	if left == 0 {
+		return
+	}
+	for n := range next + 2 {
+		if n != next {
+			with(d.batch(epoch, n), epoch, next, left-1)
+		}
+	}
+	with(restart{}, epoch, next, left-1)
+	if epoch > 0 {
+		with(d.batch(epoch-1, next), epoch, next, left-1)
+	} else {
+		with(d.batch(epoch+1, 0), epoch+1, 1, left-1)
+	}
+	if d.kind.Transactional {
+		with(Marker{Epoch: epoch, Commit: true}, epoch, next, left-1)
+		with(Marker{Epoch: epoch}, epoch, next, left-1)
+		with(Marker{Epoch: epoch + 1, BumpsEpoch: true}, epoch+1, 0, left-1)
+	}
 }

@@ -35,8 +35,12 @@ var legs = []leg{
 		command: simulate("-cores"), last: seedLine, first: 5000,
 	},
 	{
-		name: "world", about: "the broker in its simulated world", unit: "seeds", build: []string{"./internal/sim"},
+		name: "world", about: "the broker, and on odd seeds a stream job over it, in their simulated world", unit: "seeds", build: []string{"./internal/sim"},
 		command: simulate(), last: seedLine, first: 50,
+	},
+	{
+		name: "blob", about: "blob sinks in their simulated world", unit: "seeds", build: []string{"./internal/sim"},
+		command: simulate("-blob"), last: seedLine, first: 500,
 	},
 	{
 		name: "mutants", about: "every defect that can be switched on is found by the simulation", unit: "defects",
@@ -48,6 +52,10 @@ var legs = []leg{
 	{
 		name: "drill", about: "broker and job as real processes, killed at random and at failpoints", unit: "rounds", build: []string{"./test/drill"},
 		command: rounds(), last: roundLine, first: 3,
+	},
+	{
+		name: "power", about: "the same drill, where the death of the broker is a power cut", unit: "rounds", build: []string{"./test/drill"},
+		command: rounds("-power"), last: roundLine, first: 3,
 	},
 	{
 		name: "strandline", about: "the drill that users run, with twenty kills", unit: "runs", build: []string{"./cmd/strandline"},

@@ -154,7 +154,7 @@ func (k *Keeper) work() error {
 		segment, gone, short := k.take()
 		for i, id := range gone {
 			if err := k.cfg.Store.Forget(uint32(id)); err != nil {
-				k.Deleted(gone[i:])
+				k.forgetLater(gone[i:])
 				return err
 			}
 		}
@@ -198,6 +198,13 @@ func (k *Keeper) trim(id machine.PartitionID) error {
 	return k.cfg.Store.Trim(uint32(id), p.Load().LogStart, func(left segment.Files) {
 		k.cfg.Board.Shelved(id, func(old *segment.Log) *segment.Log { return old.WithShelved(left) })
 	})
+}
+
+// forgetLater puts back what could not be forgotten. It wakes nobody: what failed just now waits its time.
+func (k *Keeper) forgetLater(gone []machine.PartitionID) {
+	k.mu.Lock()
+	k.gone = append(k.gone, gone...)
+	k.mu.Unlock()
 }
 
 func (k *Keeper) pop() {

@@ -18,11 +18,12 @@ import (
 type onePass struct {
 	over    bool
 	trouble error
+	wakes   int
 }
 
 func (e *onePass) Record(*machine.Shelved) error { return sequencer.ErrStopped }
 func (e *onePass) Pause(time.Duration)           { e.over = true }
-func (e *onePass) Wake()                         {}
+func (e *onePass) Wake()                         { e.wakes++ }
 func (e *onePass) Stopping() bool                { return e.over }
 func (e *onePass) SetSlow(bool)                  {}
 func (e *onePass) Trouble(err error)             { e.trouble = err }

@@ -121,7 +121,8 @@ type Out struct {
 // Unit is atomic: it is journaled whole or not at all. Meta holds the machine's records, Batches the record
 // batches in the order in which Meta names them. Meta is never written to again. MustSync asks for fdatasync before the
 // replies behind this unit leave, in both durability modes: it reserves producer ids or starts an incarnation, and a
-// lost tail would hand the same number out twice (design.md §2.2).
+// lost tail would hand the same number out twice (design.md §2.2); or it says where batches are whose journal segments
+// are freed next.
 type Unit struct {
 	Meta     []byte
 	Batches  []Batch

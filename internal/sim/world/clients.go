@@ -17,51 +17,78 @@ func (w *World) startClients() {
 	w.startClient(setupClient, true, func(c *client) {
 		c.createTopics()
 		for i := range 2 {
-			w.producers++
 			topic, batches := []string{"in", "plain"}[i], 10+w.IntN(30)
-			w.startClient(fmt.Sprintf("idempotent-%d", i), true, func(c *client) {
-				c.runIdempotent(topic, batches)
-				w.producers--
-			})
-		}
-		for i := range 2 {
+			w.startProducer(fmt.Sprintf("idempotent-%d", i), func(c *client) { c.runIdempotent(topic, batches) })
 			w.startTransactor(fmt.Sprintf("tx-%d", i), 1, 4+w.IntN(12))
 		}
+		requests := 5 + w.IntN(20)
+		w.startProducer("plain", func(c *client) { c.runPlain("plain", requests) })
+		w.startReaders()
 		if w.mode.lossy {
-			w.startClient("initializer", true, func(c *client) {
-				for range 60 {
-					c.initIdempotent()
-					if !w.healed && w.chance(20) {
-						// Just now, before a sync that nobody waited for.
-						w.after(w.Int64N(20*msInUs), func() { w.crash("power loss", true) })
-					}
-					c.sleep(w.Int64N(400 * msInUs))
-				}
-			})
+			w.startClient("initializer", true, (*client).runInitializer)
 			return
 		}
+		w.startProducer("patient", (*client).runPatient)
 		for i := range 2 {
 			v2 := w.chance(60)
 			w.startClient(fmt.Sprintf("processor-%d", i), true, func(c *client) { c.runProcessor(v2) })
+			w.startClient(fmt.Sprintf("consumer-%d", i), true, (*client).runConsumer)
 		}
 		w.startClient("committer", true, (*client).runCommitter)
-		w.startReaders()
+		w.startVolatile()
 	})
+}
+
+// startProducer starts a client that others wait for, since it writes what they read.
+func (w *World) startProducer(name string, body func(c *client)) {
+	started := w.startClient(name, true, func(c *client) {
+		body(c)
+		w.producers--
+	})
+	if started {
+		w.producers++
+	}
+}
+
+// runInitializer asks for producer ids while power is lost before syncs that nobody waited for.
+func (c *client) runInitializer() {
+	w := c.w
+	for range 60 {
+		c.initIdempotent()
+		if !w.healed && w.chance(20) {
+			w.after(w.Int64N(20*msInUs), func() { w.crash("power loss", true) })
+		}
+		c.sleep(w.Int64N(400 * msInUs))
+	}
 }
 
 func (c *client) createTopics() {
 	for _, topic := range topics {
-		c.insist(func() kmsg.Request {
-			req := kmsg.NewPtrCreateTopicsRequest()
-			t := kmsg.NewCreateTopicsRequestTopic()
-			t.Topic, t.NumPartitions, t.ReplicationFactor = topic, inputPartitions, 1
-			late := kmsg.NewCreateTopicsRequestTopicConfig() // the wall clock may jump back behind a batch's time
-			late.Name, late.Value = "message.timestamp.after.max.ms", kmsg.StringPtr("9223372036854775807")
-			t.Configs = append(t.Configs, late)
-			req.Topics = append(req.Topics, t)
-			return req
-		}, 7)
+		c.createTopic(topic)
 	}
+}
+
+// createTopic makes a topic with the settings that this run has for it, if it is not there.
+func (c *client) createTopic(topic string) {
+	c.insist(func() kmsg.Request {
+		req := kmsg.NewPtrCreateTopicsRequest()
+		t := kmsg.NewCreateTopicsRequestTopic()
+		t.Topic, t.NumPartitions, t.ReplicationFactor = topic, inputPartitions, 1
+		set := func(name, value string) {
+			config := kmsg.NewCreateTopicsRequestTopicConfig()
+			config.Name, config.Value = name, &value
+			t.Configs = append(t.Configs, config)
+		}
+		set("message.timestamp.after.max.ms", "9223372036854775807") // the wall clock may jump back behind a batch's time
+		if topic == "plain" {
+			set("compression.type", c.w.mode.codec)
+		}
+		if topic == "out" && c.w.mode.appendTime {
+			set("message.timestamp.type", "LogAppendTime")
+		}
+		req.Topics = append(req.Topics, t)
+		return req
+	}, 7)
 }
 
 // runCommitter commits offsets from outside any group: what was acknowledged never goes back (V5), except to one of
@@ -88,20 +115,20 @@ func (c *client) runCommitter() {
 			least = min(least, tried)
 		}
 		c.sleep(c.w.Int64N(1500 * msInUs))
-		if got := c.committed("committer", 0); got < min(tried, least) || got > tried {
+		if got := c.committedOf("committer", "in", 0); got < min(tried, least) || got > tried {
 			c.w.fail("committed offset: %s: offset %d is committed, %d was acknowledged last, %d may be late", c.name, got, tried, least)
 		}
 	}
 }
 
-// committed fetches a stable committed offset, -1 if there is none.
-func (c *client) committed(group string, partition int32) int64 {
+// committedOf fetches a stable committed offset, -1 if there is none.
+func (c *client) committedOf(group, topic string, partition int32) int64 {
 	for {
 		resp, _ := c.insist(func() kmsg.Request {
 			req := kmsg.NewPtrOffsetFetchRequest()
 			req.Group, req.RequireStable = group, true
 			t := kmsg.NewOffsetFetchRequestTopic()
-			t.Topic, t.Partitions = "in", []int32{partition}
+			t.Topic, t.Partitions = topic, []int32{partition}
 			req.Topics = append(req.Topics, t)
 			return req
 		}, 7)

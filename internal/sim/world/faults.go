@@ -95,6 +95,7 @@ func (w *World) fillDisk() {
 
 func (w *World) jumpClock(ms int64) {
 	w.wallMs += ms
+	w.wallJumpedMs += max(ms, 0)
 	w.tracef("the wall clock jumps by %d ms", ms)
 }
 
@@ -191,6 +192,14 @@ func (w *World) crash(how string, power bool) {
 // forget is what a power loss does to the memory of the checks where replies left before the sync.
 func (w *World) forget() {
 	clear(w.seen)
+	clear(w.history.cells)
+	for _, v := range w.history.values {
+		v.offset = -1
+	}
+	for _, tx := range w.history.txns {
+		// What was acknowledged of an open transaction may be lost; its client goes on and commits the rest.
+		tx.torn = tx.torn || !tx.committed && !tx.aborted
+	}
 }
 
 // heal ends all faults. From now on everything must come to its end.
@@ -212,5 +221,6 @@ func (w *World) heal() {
 }
 
 func (m mode) String() string {
-	return fmt.Sprintf("write %t, lossy %t, calm %t, small tail %t, faults %v", m.write, m.lossy, m.calm, m.smallTail, m.faults)
+	return fmt.Sprintf("write %t, lossy %t, calm %t, small tail %t, codec %s, append time %t, faults %v", m.write, m.lossy, m.calm,
+		m.smallTail, m.codec, m.appendTime, m.faults)
 }

@@ -128,6 +128,7 @@ func (l *link) arrive(frame []byte) {
 	if c == nil || c.done || c.failed {
 		return
 	}
+	l.inOrder(c)
 	resp := c.req.ResponseKind()
 	resp.SetVersion(c.req.GetVersion())
 	body := frame[8:]
@@ -139,6 +140,20 @@ func (l *link) arrive(frame []byte) {
 	}
 	c.resp, c.done = resp, true
 	l.owner.signal()
+}
+
+// inOrder checks that c is the oldest request that awaits an answer (V9).
+func (l *link) inOrder(c *call) {
+	for len(l.order) > 0 {
+		first := l.order[0]
+		l.order = l.order[1:]
+		if first == c {
+			return
+		}
+		if r, ok := first.req.(*kmsg.ProduceRequest); !ok || r.Acks != 0 {
+			l.w.fail("V9: %s: %s is answered before %s, which was sent earlier", l.owner.name, kmsg.NameForKey(c.req.Key()), kmsg.NameForKey(first.req.Key()))
+		}
+	}
 }
 
 // reset tells the client that the connection has ended.
@@ -160,10 +175,10 @@ type client struct {
 	link *link
 }
 
-// startClient runs body, which the world waits for if it is work.
-func (w *World) startClient(name string, work bool, body func(c *client)) {
-	if slices.Contains(w.opts.WithoutClients, name) {
-		return
+// startClient runs body, which the world waits for if it is work. It reports false if the client is to be left out.
+func (w *World) startClient(name string, work bool, body func(c *client)) bool {
+	if w.leftOut(name) {
+		return false
 	}
 	w.clients = append(w.clients, name)
 	if work {
@@ -178,7 +193,10 @@ func (w *World) startClient(name string, work bool, body func(c *client)) {
 	})
 	co.client = true
 	w.after(co.rand.Int64N(200*msInUs), co.resume)
+	return true
 }
+
+func (w *World) leftOut(name string) bool { return slices.Contains(w.opts.WithoutClients, name) }
 
 const callTimeoutUs = 500 * msInUs
 

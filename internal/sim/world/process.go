@@ -164,7 +164,12 @@ func (w *World) checkRecovered(r *keeper.Recovery) {
 	}
 	slices.Sort(ids)
 	for _, id := range ids {
-		w.checkShown(views[machine.PartitionID(id)], w.seen[id], "after recovery")
+		v, there := views[machine.PartitionID(id)]
+		if !there && w.volatile[id] {
+			delete(w.seen, id) // deleted, and nobody was told yet
+			continue
+		}
+		w.checkShown(v, w.seen[id], "after recovery")
 	}
 }
 
@@ -327,6 +332,14 @@ func (p *process) planTimer(now machine.Now, at int64) {
 
 func (p *process) show(pub *sequencer.Publication) {
 	p.keeper.Trimmed(p.board.Publish(pub.Topics, pub.Updates))
+	for _, t := range pub.Topics {
+		for _, id := range t.Topic.Partitions {
+			p.w.volatile[uint32(id)] = t.Topic.Name == volatileTopic
+		}
+		if t.Deleted {
+			p.keeper.Deleted(t.Topic.Partitions)
+		}
+	}
 	for i := range pub.Updates {
 		v := pub.Updates[i].View
 		p.w.checkShown(v, p.w.seen[uint32(v.Partition)], "now")

@@ -10,10 +10,8 @@ import (
 // processor is a member of a consumer group that reads "in" and writes what it makes of it to "out", with its offsets
 // in the same transactions.
 type processor struct {
-	*client
+	*membership
 	session *session
-	member  member
-	cursors []*cursor
 	rounds  int
 }
 
@@ -23,7 +21,8 @@ const (
 )
 
 func (c *client) runProcessor(v2 bool) {
-	p := &processor{client: c, member: member{group: "processors"}}
+	m := &membership{client: c, member: member{group: "processors"}, topic: "in"}
+	p := &processor{membership: m}
 	p.session = &session{c: c, id: c.name, rank: 1, v2: v2, current: func() bool { return true }}
 	c.w.processing = true
 	alive := false
@@ -33,47 +32,53 @@ func (c *client) runProcessor(v2 bool) {
 			continue
 		}
 		alive = p.step()
+		if alive && !c.w.healed && c.w.chance(2) {
+			p.leave()
+			alive = false
+			p.sleep(c.w.Int64N(3 * secondInUs))
+		}
 	}
 }
 
 // join becomes a member of the group and learns its partitions.
-func (p *processor) join() bool {
-	resp := p.ask(p.joinRequest(), 5)
+func (m *membership) join() bool {
+	resp := m.ask(m.joinRequest(), 5)
 	if resp == nil {
 		// The answer may be long in coming: the same member asks again.
 		return false
 	}
 	r := resp.(*kmsg.JoinGroupResponse)
 	if r.ErrorCode != 0 {
-		if p.member.id = ""; r.ErrorCode == kerr.MemberIDRequired.Code {
-			p.member.id = r.MemberID
+		if m.member.id = ""; r.ErrorCode == kerr.MemberIDRequired.Code {
+			m.member.id = r.MemberID
 		}
 		return false
 	}
-	p.member.id, p.member.generation = r.MemberID, r.Generation
+	m.member.id, m.member.generation = r.MemberID, r.Generation
 	req := kmsg.NewPtrSyncGroupRequest()
-	req.Group, req.MemberID, req.Generation = p.member.group, p.member.id, p.member.generation
+	req.Group, req.MemberID, req.Generation = m.member.group, m.member.id, m.member.generation
 	if r.LeaderID == r.MemberID {
 		req.GroupAssignment = assign(r.Members)
 	}
-	resp = p.ask(req, 3)
+	resp = m.ask(req, 3)
 	if resp == nil || resp.(*kmsg.SyncGroupResponse).ErrorCode != 0 {
 		return false
 	}
-	p.cursors = nil
+	m.claimGroup()
+	m.cursors = nil
 	for _, partition := range resp.(*kmsg.SyncGroupResponse).MemberAssignment {
-		p.cursors = append(p.cursors, &cursor{topic: "in", partition: int32(partition), committed: true})
+		m.cursors = append(m.cursors, &cursor{topic: m.topic, partition: int32(partition), committed: true})
 	}
-	p.tracef("generation %d, %d partitions", p.member.generation, len(p.cursors))
+	m.tracef("generation %d, %d partitions", m.member.generation, len(m.cursors))
 	return true
 }
 
-func (p *processor) joinRequest() *kmsg.JoinGroupRequest {
+func (m *membership) joinRequest() *kmsg.JoinGroupRequest {
 	req := kmsg.NewPtrJoinGroupRequest()
-	req.Group, req.MemberID, req.ProtocolType = p.member.group, p.member.id, "consumer"
+	req.Group, req.MemberID, req.ProtocolType = m.member.group, m.member.id, "consumer"
 	req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = sessionMs, rebalanceMs
 	proto := kmsg.NewJoinGroupRequestProtocol()
-	proto.Name = "sim"
+	proto.Name, proto.Metadata = "sim", []byte(m.name)
 	req.Protocols = append(req.Protocols, proto)
 	return req
 }
@@ -92,36 +97,23 @@ func assign(members []kmsg.JoinGroupResponseMember) []kmsg.SyncGroupRequestGroup
 	return all
 }
 
-// resume finds out where to go on.
-func (p *processor) resume() bool {
-	for _, u := range p.cursors {
-		u.offset = max(p.committed(p.member.group, u.partition), 0)
-	}
-	return true
-}
-
 // step heartbeats, reads, and commits what it made of it; false means to begin anew.
 func (p *processor) step() bool {
-	req := kmsg.NewPtrHeartbeatRequest()
-	req.Group, req.MemberID, req.Generation = p.member.group, p.member.id, p.member.generation
-	resp := p.ask(req, 4)
-	if resp == nil {
-		return true
-	}
-	if code := resp.(*kmsg.HeartbeatResponse).ErrorCode; code != 0 {
-		p.tracef("heartbeat: code %d", code)
-		return false
+	if alive, known := p.heartbeat(); !known || !alive {
+		return !known
 	}
 	var moved []*cursor
 	var inputs []*value
-	for _, u := range p.cursors {
-		before := u.offset
-		values, ok := p.fetch(u)
-		if !ok {
-			continue
+	if len(p.cursors) > 0 {
+		before := make([]int64, len(p.cursors))
+		for i, u := range p.cursors {
+			before[i] = u.offset
 		}
-		if inputs = append(inputs, values...); u.offset > before {
-			moved = append(moved, u)
+		inputs = p.fetchAll(p.cursors...)
+		for i, u := range p.cursors {
+			if u.offset > before[i] {
+				moved = append(moved, u)
+			}
 		}
 	}
 	if len(moved) == 0 {
@@ -136,10 +128,20 @@ func (p *processor) commit(inputs []*value, moved []*cursor) bool {
 	w := p.w
 	p.rounds++
 	tx := w.beginTransaction(fmt.Sprintf("%s-%d", p.name, p.rounds))
-	for _, v := range inputs {
-		if !p.session.produce(tx, "out", int32(v.id)%inputPartitions, []uint64{v.id}) {
-			return false
+	var all []destination
+	for i := range int32(inputPartitions) {
+		var of []uint64
+		for _, v := range inputs {
+			if int32(v.id)%inputPartitions == i {
+				of = append(of, v.id)
+			}
 		}
+		if len(of) > 0 {
+			all = append(all, destination{topic: "out", partition: i, of: of})
+		}
+	}
+	if len(all) > 0 && !p.session.produceAll(tx, all...) {
+		return false
 	}
 	if w.chance(5) {
 		p.sleep(w.Int64N(2 * sessionMs * msInUs)) // long enough to lose the partitions
@@ -150,16 +152,7 @@ func (p *processor) commit(inputs []*value, moved []*cursor) bool {
 
 // lookForEnd lets all processors end when everything has been processed.
 func (p *processor) lookForEnd() {
-	w := p.w
-	if !w.healed || w.producers > 0 {
-		return
+	if p.hasReadAll() {
+		p.w.processed = true
 	}
-	for i := range int32(inputPartitions) {
-		u := &cursor{topic: "in", partition: i, committed: true, offset: max(p.committed(p.member.group, i), 0)}
-		before := u.offset
-		if _, ok := p.fetch(u); !ok || !u.atEnd() || u.offset != before {
-			return
-		}
-	}
-	w.processed = true
 }

@@ -2,65 +2,133 @@ package world
 
 import (
 	"cmp"
+	"encoding/hex"
 	"fmt"
 	"slices"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/strandline-io/strandline/broker/record"
+	"github.com/strandline-io/strandline/internal/compress"
 )
 
 // cursor is where a reader is in a partition.
 type cursor struct {
 	topic     string
+	topicID   [16]byte // set: it is read by its id
 	partition int32
 	committed bool // isolation level
 	offset    int64
 	lso, hw   int64
+	losses    int   // power losses that it knows of
+	code      int16 // of the last fetch
+	// batch, when not nil, is told of every batch.
+	batch func(h record.Header)
 }
 
-func (u *cursor) name() string { return partitionName(u.topic, u.partition) }
+func (u *cursor) name() string {
+	if u.topicID != ([16]byte{}) {
+		return partitionName(lifeName(u.topicID), u.partition)
+	}
+	return partitionName(u.topic, u.partition)
+}
+
+// lifeName names one life of the topic that is deleted and made again.
+func lifeName(id [16]byte) string { return volatileTopic + "#" + hex.EncodeToString(id[:4]) }
 
 // atEnd reports that there is nothing left to read and no transaction open, as of the last fetch.
 func (u *cursor) atEnd() bool { return u.offset == u.hw && u.lso == u.hw }
 
 // fetch reads on once, as a consumer does (kafka-eos.md C.5); ok is false if the outcome is not known.
 func (c *client) fetch(u *cursor) (values []*value, ok bool) {
+	values = c.fetchAll(u)
+	return values, u.code == 0
+}
+
+// unknownOutcome is the code of a fetch that was not answered.
+const unknownOutcome = -999
+
+// fetchAll reads several partitions on, with one request. All are read by name, or all by id.
+func (c *client) fetchAll(cursors ...*cursor) (values []*value) {
+	req := c.fetchRequest(cursors)
+	versions := []int16{4, 11, 12}
+	if cursors[0].topicID != ([16]byte{}) {
+		versions = []int16{13, 16, 17}
+	}
+	losses := c.w.stats.PowerLosses
+	resp := c.ask(req, versions[c.w.IntN(3)])
+	for _, u := range cursors {
+		u.code = unknownOutcome
+	}
+	if resp == nil || c.w.mode.lossy && losses != c.w.stats.PowerLosses {
+		return nil
+	}
+	r := resp.(*kmsg.FetchResponse)
+	if len(r.Topics) != len(cursors) {
+		c.w.fail("codec: %s: a Fetch of %d partitions is answered with %d, code %d", c.name, len(cursors), len(r.Topics), r.ErrorCode)
+	}
+	for i, u := range cursors {
+		t := &r.Topics[i]
+		if t.Topic != req.Topics[i].Topic || t.TopicID != u.topicID || len(t.Partitions) != 1 || t.Partitions[0].Partition != u.partition {
+			c.w.fail("codec: %s: a Fetch of %s is answered with %+v", c.name, u.name(), t)
+		}
+		values = append(values, c.fetched(u, &t.Partitions[0])...)
+	}
+	return values
+}
+
+func (c *client) fetchRequest(cursors []*cursor) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
 	req.MaxBytes, req.SessionEpoch, req.MinBytes = 1<<20, -1, 1
 	if c.w.chance(30) {
 		req.MaxWaitMillis = c.w.Int32N(400)
 	}
-	if u.committed {
+	if cursors[0].committed {
 		req.IsolationLevel = 1
 	}
-	t := kmsg.NewFetchRequestTopic()
-	t.Topic = u.topic
-	p := kmsg.NewFetchRequestTopicPartition()
-	p.Partition, p.FetchOffset, p.PartitionMaxBytes, p.CurrentLeaderEpoch = u.partition, u.offset, 500+c.w.Int32N(8000), -1
-	t.Partitions = append(t.Partitions, p)
-	req.Topics = append(req.Topics, t)
-	resp := c.ask(req, []int16{4, 11, 12}[c.w.IntN(3)])
-	if resp == nil {
-		return nil, false
-	}
-	rp := &resp.(*kmsg.FetchResponse).Topics[0].Partitions[0]
-	if rp.ErrorCode != 0 {
-		c.tracef("fetch of %s at %d: code %d", u.name(), u.offset, rp.ErrorCode)
-		if rp.ErrorCode == 1 {
-			c.w.fail("acknowledged: %s: %s at %d is out of range", c.name, u.name(), u.offset)
+	for _, u := range cursors {
+		if u.losses != c.w.stats.PowerLosses && c.w.mode.lossy {
+			u.offset, u.lso, u.hw, u.losses = 0, 0, 0, c.w.stats.PowerLosses
 		}
-		return nil, false
+		t := kmsg.NewFetchRequestTopic()
+		if u.topicID == ([16]byte{}) {
+			t.Topic = u.topic
+		}
+		t.TopicID = u.topicID
+		p := kmsg.NewFetchRequestTopicPartition()
+		p.Partition, p.FetchOffset, p.PartitionMaxBytes, p.CurrentLeaderEpoch = u.partition, u.offset, 500+c.w.Int32N(8000), -1
+		t.Partitions = append(t.Partitions, p)
+		req.Topics = append(req.Topics, t)
 	}
-	if rp.LastStableOffset < u.lso || rp.HighWatermark < u.hw {
+	return req
+}
+
+// fetched judges what a response says of one partition.
+func (c *client) fetched(u *cursor, rp *kmsg.FetchResponseTopicPartition) []*value {
+	if u.code = rp.ErrorCode; u.code != 0 {
+		c.tracef("fetch of %s at %d: code %d", u.name(), u.offset, rp.ErrorCode)
+		switch {
+		case u.code == kerr.OffsetOutOfRange.Code:
+			c.w.fail("acknowledged: %s: %s at %d is out of range", c.name, u.name(), u.offset)
+		case u.code == kerr.UnknownTopicOrPartition.Code && !c.w.mode.lossy:
+			c.w.fail("acknowledged: %s: %s is not known", c.name, u.name())
+		}
+		return nil
+	}
+	if rp.LastStableOffset < u.lso || rp.HighWatermark < u.hw || rp.LastStableOffset > rp.HighWatermark {
 		c.w.fail("stable offset: %s: %s is stable up to %d of %d, it was up to %d of %d", c.name, u.name(), rp.LastStableOffset, rp.HighWatermark, u.lso, u.hw)
 	}
 	u.lso, u.hw = rp.LastStableOffset, rp.HighWatermark
-	return c.consume(u, rp), true
+	return c.consume(u, rp)
 }
 
 // consume moves u behind the batches of a response and returns the values that its isolation level shows.
 func (c *client) consume(u *cursor, rp *kmsg.FetchResponseTopicPartition) (values []*value) {
+	limit := u.hw
+	if u.committed {
+		limit = u.lso
+	}
 	aborted := slices.Clone(rp.AbortedTransactions)
 	slices.SortFunc(aborted, func(a, b kmsg.FetchResponseTopicPartitionAbortedTransaction) int {
 		return cmp.Compare(a.FirstOffset, b.FirstOffset)
@@ -76,6 +144,12 @@ func (c *client) consume(u *cursor, rp *kmsg.FetchResponseTopicPartition) (value
 		if h.LastOffset() < u.offset {
 			continue
 		}
+		if h.LastOffset() >= limit {
+			c.w.fail("stable offset: %s: %s shows offset %d, it is to be read up to %d", c.name, u.name(), h.LastOffset(), limit)
+		}
+		if u.batch != nil {
+			u.batch(h)
+		}
 		for len(aborted) > 0 && aborted[0].FirstOffset <= h.LastOffset() {
 			skip[aborted[0].ProducerID] = true
 			aborted = aborted[1:]
@@ -89,16 +163,43 @@ func (c *client) consume(u *cursor, rp *kmsg.FetchResponseTopicPartition) (value
 			}
 		case u.committed && h.Transactional() && skip[h.ProducerID]:
 		default:
-			it := record.Records(raw[record.HeaderSize:], h.RecordCount)
-			for r := (record.Record{}); it.Next(&r); {
-				if at := h.BaseOffset + int64(r.OffsetDelta); at >= u.offset {
-					values = append(values, c.w.saw(c.name, u.name(), at, u.committed, r.Value))
-				}
-			}
+			values = append(values, c.valuesOf(u, h, raw)...)
 		}
 		u.offset = h.NextOffset()
 	}
 	return values
+}
+
+func (c *client) valuesOf(u *cursor, h record.Header, raw []byte) (values []*value) {
+	section := raw[record.HeaderSize:]
+	if h.Codec() != record.CodecNone {
+		var err error
+		if section, err = compress.Decode(h.Codec(), section, nil, 1<<20); err != nil {
+			c.w.fail("codec: %s: %s at %d: %v", c.name, u.name(), h.BaseOffset, err)
+		}
+	}
+	it := record.Records(section, h.RecordCount)
+	for r := (record.Record{}); it.Next(&r); {
+		if at := h.BaseOffset + int64(r.OffsetDelta); at >= u.offset {
+			v := c.w.saw(c.name, u.name(), at, u.committed, r.Value)
+			if v.timestampMs = h.BaseTimestamp + r.TimestampDelta; h.LogAppendTime() {
+				v.timestampMs = h.MaxTimestamp
+			}
+			values = append(values, v)
+		}
+	}
+	return values
+}
+
+// startReader starts a client that the judge waits for.
+func (w *World) startReader(name string, body func(c *client)) {
+	started := w.startClient(name, false, func(c *client) {
+		body(c)
+		w.readers--
+	})
+	if started {
+		w.readers++
+	}
 }
 
 // startReaders starts readers that go along, of both isolation levels.
@@ -106,12 +207,8 @@ func (w *World) startReaders() {
 	for _, topic := range topics {
 		for i := range int32(inputPartitions) {
 			for _, committed := range []bool{true, false} {
-				w.readers++
 				name := fmt.Sprintf("reader-%s-%t", partitionName(topic, i), committed)
-				w.startClient(name, false, func(c *client) {
-					c.follow(&cursor{topic: topic, partition: i, committed: committed})
-					w.readers--
-				})
+				w.startReader(name, func(c *client) { c.follow(&cursor{topic: topic, partition: i, committed: committed}) })
 			}
 		}
 	}
@@ -123,7 +220,7 @@ func (c *client) follow(u *cursor) {
 		// Asked before the fetch: the answer may be old when a client that stood still gets to see it.
 		last := c.w.healed && c.w.writers == 0
 		values, ok := c.fetch(u)
-		if u.committed {
+		if u.committed && !c.w.mode.lossy {
 			for _, v := range values {
 				c.w.history.reading[u.name()] = append(c.w.history.reading[u.name()], v.id)
 			}
@@ -137,9 +234,9 @@ func (c *client) follow(u *cursor) {
 	}
 }
 
-// readAll is what a read_committed reader that starts now gets.
-func (c *client) readAll(topic string, partition int32) (all []*value) {
-	u := &cursor{topic: topic, partition: partition, committed: true}
+// readAll is what a reader that starts now gets; batch may be nil. No power is lost meanwhile.
+func (c *client) readAll(topic string, partition int32, committed bool, batch func(h record.Header)) (all []*value) {
+	u := &cursor{topic: topic, partition: partition, committed: committed, batch: batch, losses: c.w.stats.PowerLosses}
 	for ok := false; !ok || !u.atEnd(); {
 		var values []*value
 		values, ok = c.fetch(u)
@@ -149,47 +246,4 @@ func (c *client) readAll(topic string, partition int32) (all []*value) {
 		}
 	}
 	return all
-}
-
-// runJudge waits for the end of all work, restarts the broker once more and judges what is there.
-func (c *client) runJudge() {
-	w := c.w
-	for !w.healed || w.writers > 0 || w.readers > 0 {
-		c.sleep(100 * msInUs)
-	}
-	c.waitStable()
-	w.crash("kill", true)
-	final := make(map[string][]*value)
-	var names []string
-	if !w.mode.lossy {
-		for _, topic := range topics {
-			for i := range int32(inputPartitions) {
-				name := partitionName(topic, i)
-				names = append(names, name)
-				final[name] = c.readAll(topic, i)
-				w.checkReader("reader-"+name, w.history.reading[name], final[name])
-			}
-		}
-	} else {
-		c.createTopics() // the broker answers
-	}
-	w.check(final, names)
-	w.tracef("all is well")
-	w.ended = true
-}
-
-// waitStable waits until no transaction is open: the stable offset of every partition is its end.
-func (c *client) waitStable() {
-	for {
-		stable := c.w.process != nil
-		if stable {
-			for _, v := range c.w.process.machine.Views() {
-				stable = stable && v.LastStable == v.HighWatermark
-			}
-		}
-		if stable {
-			return
-		}
-		c.sleep(100 * msInUs)
-	}
 }

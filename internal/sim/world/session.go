@@ -1,7 +1,6 @@
 package world
 
 import (
-	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/strandline-io/strandline/broker/record"
@@ -18,7 +17,9 @@ type session struct {
 	sequences map[string]int32
 	added     map[string]bool // to the open transaction, version 1
 	dirty     bool            // something of the transaction may still be under way
+	lateInit  bool            // an earlier attempt to take the id over may be
 	current   func() bool     // no other instance was started
+	timeoutMs int32           // of a transaction; at least and by default transactionMs
 }
 
 // init takes the transactional id over; bump keeps it.
@@ -27,9 +28,9 @@ func (s *session) init(bump bool) bool {
 	if s.v2 {
 		version = 5
 	}
-	resp, _ := s.c.insist(func() kmsg.Request {
+	resp, certain := s.c.insist(func() kmsg.Request {
 		req := kmsg.NewPtrInitProducerIDRequest()
-		req.TransactionalID, req.TransactionTimeoutMillis = &s.id, transactionMs
+		req.TransactionalID, req.TransactionTimeoutMillis = &s.id, max(s.timeoutMs, transactionMs)
 		if bump {
 			req.ProducerID, req.ProducerEpoch = s.pid, s.epoch
 		}
@@ -48,7 +49,7 @@ func (s *session) init(bump bool) bool {
 	if r.ProducerEpoch == 0 && (!bump || r.ProducerID != s.pid) {
 		s.c.freshProducerID(r.ProducerID)
 	}
-	s.pid, s.epoch = r.ProducerID, r.ProducerEpoch
+	s.pid, s.epoch, s.lateInit = r.ProducerID, r.ProducerEpoch, !certain
 	s.sequences, s.added, s.dirty = make(map[string]int32), make(map[string]bool), false
 	h := s.c.w.history
 	if newest := h.newest[s.id]; newest == nil || newest.rank < s.rank {
@@ -80,38 +81,58 @@ func (s *session) insist(make func() kmsg.Request, version int16) (resp kmsg.Res
 	return nil, sentUs, false
 }
 
+// destination is a partition that one batch of a transaction goes to; of are the inputs that its values are made of.
+type destination struct {
+	topic     string
+	partition int32
+	of        []uint64
+}
+
 // produce writes one batch of the open transaction.
 func (s *session) produce(tx *transaction, topic string, partition int32, of []uint64) bool {
-	name := partitionName(topic, partition)
+	return s.produceAll(tx, destination{topic, partition, of})
+}
+
+// produceAll writes batches of the open transaction to different partitions, in one request.
+func (s *session) produceAll(tx *transaction, all ...destination) bool {
 	version := int16(12)
 	if !s.v2 {
 		version = 11
-		if !s.added[name] && !s.add(topic, partition) {
+		if !s.addAll(all) {
 			return false
 		}
 	}
-	b := record.NewBuilder()
-	b.Transactional, b.ProducerID, b.ProducerEpoch, b.BaseSequence = true, s.pid, s.epoch, s.sequences[name]
-	made := s.c.build(b, topic, partition, tx.name, tx, of)
-	s.sequences[name] += int32(len(made.values))
-	for {
-		resp, sentUs, _ := s.insist(func() kmsg.Request { return produceRequest(topic, partition, made.raw, &s.id) }, version)
+	var left []*batch
+	for _, d := range all {
+		name := partitionName(d.topic, d.partition)
+		b := record.NewBuilder()
+		b.Transactional, b.ProducerID, b.ProducerEpoch, b.BaseSequence = true, s.pid, s.epoch, s.sequences[name]
+		made := s.c.build(b, name, d.topic, d.partition, tx.name, tx, d.of)
+		s.sequences[name] += int32(len(made.values))
+		left = append(left, made)
+	}
+	for len(left) > 0 {
+		resp, sentUs, _ := s.insist(func() kmsg.Request { return produceRequest(-1, &s.id, left...) }, version)
 		if resp == nil {
 			return false
 		}
-		switch code := resp.(*kmsg.ProduceResponse).Topics[0].Partitions[0].ErrorCode; code {
-		case 0:
-			s.wrote("Produce", sentUs)
-			for _, v := range made.values {
-				v.acked = true
+		var again []*batch
+		for _, b := range left {
+			switch p := b.outcome(resp); {
+			case p.ErrorCode == 0:
+				s.wrote("Produce", sentUs)
+				s.c.acknowledged(b, p.BaseOffset)
+			case takesAgain(p.ErrorCode):
+				again = append(again, b)
+			default:
+				return s.refused("Produce", p.ErrorCode)
 			}
-			return true
-		case kerr.KafkaStorageError.Code, kerr.NotLeaderForPartition.Code, kerr.NotEnoughReplicas.Code:
+		}
+		if left = again; len(left) > 0 {
 			s.c.sleep(s.c.w.Int64N(100 * msInUs))
-		default:
-			return s.refused("Produce", code)
 		}
 	}
+	return true
 }
 
 // refused notes that the transaction cannot go on.
@@ -122,22 +143,34 @@ func (s *session) refused(what string, code int16) bool {
 	return false
 }
 
-func (s *session) add(topic string, partition int32) bool {
-	resp, _, _ := s.insist(func() kmsg.Request {
-		req := kmsg.NewPtrAddPartitionsToTxnRequest()
-		req.TransactionalID, req.ProducerID, req.ProducerEpoch = s.id, s.pid, s.epoch
-		t := kmsg.NewAddPartitionsToTxnRequestTopic()
-		t.Topic, t.Partitions = topic, []int32{partition}
-		req.Topics = append(req.Topics, t)
-		return req
-	}, 3)
+// addAll adds the partitions that are not in the transaction yet.
+func (s *session) addAll(all []destination) bool {
+	req := kmsg.NewPtrAddPartitionsToTxnRequest()
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch = s.id, s.pid, s.epoch
+	for _, d := range all {
+		if !s.added[partitionName(d.topic, d.partition)] {
+			t := kmsg.NewAddPartitionsToTxnRequestTopic()
+			t.Topic, t.Partitions = d.topic, []int32{d.partition}
+			req.Topics = append(req.Topics, t)
+		}
+	}
+	if len(req.Topics) == 0 {
+		return true
+	}
+	resp, _, _ := s.insist(func() kmsg.Request { return req }, 3)
 	if resp == nil {
 		return false
 	}
-	if code := resp.(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0].ErrorCode; code != 0 {
-		return s.refused("AddPartitionsToTxn", code)
+	for _, t := range resp.(*kmsg.AddPartitionsToTxnResponse).Topics {
+		for _, p := range t.Partitions {
+			if p.ErrorCode != 0 {
+				return s.refused("AddPartitionsToTxn", p.ErrorCode)
+			}
+		}
 	}
-	s.added[partitionName(topic, partition)] = true
+	for _, d := range all {
+		s.added[partitionName(d.topic, d.partition)] = true
+	}
 	return true
 }
 
@@ -188,6 +221,7 @@ func (s *session) offsets(m member, cursors []*cursor) bool {
 		}
 	}
 	s.wrote("TxnOffsetCommit", sentUs)
+	m.commits(s.c.w, s.c.name, sentUs)
 	return true
 }
 

@@ -6,9 +6,7 @@ import "fmt"
 // runs: then it is a zombie, and must be fenced.
 func (w *World) startTransactor(id string, rank, rounds int) {
 	name := fmt.Sprintf("%s.%d", id, rank)
-	w.producers++
-	w.startClient(name, true, func(c *client) {
-		defer func() { w.producers-- }()
+	w.startProducer(name, func(c *client) {
 		succeeded := false
 		s := &session{c: c, id: id, rank: rank, v2: w.chance(60), current: func() bool { return !succeeded }}
 		alive := s.init(false)
@@ -24,7 +22,7 @@ func (w *World) startTransactor(id string, rank, rounds int) {
 					return // the successor has it
 				}
 			}
-			if !succeeded && rank < 5 && w.chance(25) {
+			if !succeeded && rank < 5 && w.chance(25) && !w.leftOut(fmt.Sprintf("%s.%d", id, rank+1)) {
 				succeeded = true
 				w.startTransactor(id, rank+1, rounds-round)
 			}
@@ -40,8 +38,7 @@ func (w *World) startTransactor(id string, rank, rounds int) {
 func (s *session) round(tx *transaction) bool {
 	w := s.c.w
 	for range 1 + w.IntN(4) {
-		topic := []string{"in", "plain"}[w.IntN(2)]
-		if !s.produce(tx, topic, w.Int32N(inputPartitions), nil) {
+		if !s.produceAll(tx, s.destinations()...) {
 			return false
 		}
 		switch {
@@ -52,4 +49,28 @@ func (s *session) round(tx *transaction) bool {
 		}
 	}
 	return s.end(tx, w.chance(75))
+}
+
+// destinations draws one partition, or several.
+func (s *session) destinations() []destination {
+	w := s.c.w
+	topics := []string{"in", "plain"}
+	if !w.mode.lossy && w.chance(10) {
+		topics = []string{volatileTopic, "plain"}
+	}
+	all := []destination{{topic: topics[w.IntN(2)], partition: w.Int32N(inputPartitions)}}
+	if w.chance(30) {
+		all = nil
+		for _, topic := range topics {
+			for i := range int32(inputPartitions) {
+				if w.chance(50) {
+					all = append(all, destination{topic: topic, partition: i})
+				}
+			}
+		}
+	}
+	if len(all) == 0 {
+		return []destination{{topic: topics[0]}}
+	}
+	return all
 }

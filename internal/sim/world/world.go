@@ -97,43 +97,49 @@ type World struct {
 	current *coroutine
 	stats   Stats
 
-	disk    *vfs.Mem
-	process *process // nil while it is down
-	wallMs  int64    // the wall clock at virtual time 0; jumps move it
-	mode    mode
-	net     network
-	nets    int               // networks so far
-	seen    map[uint32]shown  // newest published state of each partition
-	hashes  map[uint64]uint64 // the machine's hash after each unit
-	history *history
+	disk         *vfs.Mem
+	process      *process        // nil while it is down
+	wallMs       int64           // the wall clock at virtual time 0; jumps move it
+	wallJumpedMs int64           // forward, in all
+	volatile     map[uint32]bool // partitions that may be deleted
+	mode         mode
+	net          network
+	nets         int               // networks so far
+	seen         map[uint32]shown  // newest published state of each partition
+	hashes       map[uint64]uint64 // the machine's hash after each unit
+	history      *history
 
 	jobs *streams // nil without a job
 
-	coroutines []*coroutine
-	clients    []string
-	faults     []int
-	writers    int // clients whose work is not done
-	readers    int
-	producers  int  // clients that write inputs and are not done
-	processed  bool // every input has its output
-	processing bool // somebody sees to that
-	healed     bool // no more faults
-	ended      bool
+	coroutines    []*coroutine
+	clients       []string
+	faults        []int
+	writers       int // clients whose work is not done
+	readers       int
+	producers     int  // clients that write inputs and are not done
+	processed     bool // every input has its output
+	processing    bool // somebody sees to that
+	consumed      bool // every value of "plain" was read by the group of consumers
+	volatileLives int  // of the topic that is deleted, still to come
+	healed        bool // no more faults
+	ended         bool
 }
 
 // mode is drawn once per run.
 type mode struct {
-	write     bool  // DurabilityWrite; replies leave before the sync
-	lossy     bool  // with it, power is lost as well: then only the broker's own state is checked
-	calm      bool  // no faults
-	smallTail bool  // the journal is moved as early as possible
-	faults    []int // kinds of faults, each as often as its weight
+	write      bool   // DurabilityWrite; replies leave before the sync
+	lossy      bool   // with it, power is lost as well: then only the broker's own state is checked
+	calm       bool   // no faults
+	smallTail  bool   // the journal is moved as early as possible
+	codec      string // compression.type of "plain"
+	appendTime bool   // of "out"
+	faults     []int  // kinds of faults, each as often as its weight
 }
 
 const (
 	faultsForUs   = 20_000_000
 	healedForUs   = 240_000_000 // after the last fault everything must end within this
-	maxEvents     = 2_000_000
+	maxEvents     = 300_000
 	startWallMs   = 1_700_000_000_000
 	msInUs        = 1000
 	secondInUs    = 1000 * msInUs
@@ -153,6 +159,7 @@ func Run(o Options) Result {
 	}
 	w := newWorld(o)
 	w.seen, w.history = make(map[uint32]shown), newHistory()
+	w.volatile = make(map[uint32]bool)
 	w.hashes = map[uint64]uint64{0: machine.New(machineConfig).Hash()}
 	if o.Job {
 		return w.play(w.beginJob)
@@ -205,6 +212,8 @@ func (w *World) begin() {
 	w.mode.lossy = w.mode.write && w.IntN(2) == 0
 	w.mode.calm = w.IntN(16) == 0
 	w.mode.smallTail = w.IntN(2) == 0
+	w.mode.codec = []string{"producer", "producer", "producer", "uncompressed", "snappy", "lz4", "zstd", "gzip"}[w.IntN(8)]
+	w.mode.appendTime = w.IntN(2) == 0
 	w.planFaults(faultKinds)
 	w.tracef("mode: %s", w.mode)
 	w.boot()

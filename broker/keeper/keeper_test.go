@@ -27,7 +27,7 @@ func TestTroubleWithADeletedPartitionWaits(t *testing.T) {
 	if l.env.trouble == nil || l.env.wakes != wakes {
 		t.Errorf("trouble %v, woken %d times by it", l.env.trouble, l.env.wakes-wakes)
 	}
-	if _, gone := l.keeper.take(); len(gone) != 1 || gone[0] != 7 {
+	if _, gone, _ := l.keeper.take(); len(gone) != 1 || gone[0] != 7 {
 		t.Errorf("left to be forgotten: %v", gone)
 	}
 }

@@ -285,7 +285,7 @@ func (p *txnProducer) send(c *client, tp kafka.TopicPartition, records []unsent)
 	}
 	raw := b.Append(nil)
 	for range 4 * linkTries {
-		req := produceRequest(tp.Topic, tp.Partition, raw, &p.id)
+		req := produceRequest(-1, &p.id, &batch{topic: tp.Topic, partition: tp.Partition, raw: raw})
 		resp := c.ask(req, versionOf(req, p.v2))
 		if p.closed {
 			return 0, errUnanswered

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/strandline-io/strandline/cmd/strandline/admin"
 	"github.com/strandline-io/strandline/cmd/strandline/bench"
 )
 
@@ -37,7 +38,7 @@ func benchKind(use, short string, run measure, flags func(*cobra.Command, *bench
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&c.Brokers, "brokers", []string{defaultBroker}, "addresses of the broker, host:port")
+	f.StringSliceVar(&c.Brokers, "brokers", []string{admin.DefaultBroker}, "addresses of the broker, host:port")
 	f.StringVar(&c.Topic, "topic", "", "topic to use (default: a fresh one, removed afterwards)")
 	f.Int32Var(&c.Partitions, "partitions", 4, "partitions of a fresh topic")
 	f.Int64Var(&c.Records, "records", 1_000_000, "records in all")

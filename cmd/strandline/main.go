@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -11,6 +12,8 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"github.com/strandline-io/strandline/cmd/strandline/admin"
 )
 
 func main() {
@@ -19,6 +22,9 @@ func main() {
 	if err := root().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "strandline:", err)
 		stop()
+		if errors.Is(err, admin.ErrFound) {
+			os.Exit(2)
+		}
 		os.Exit(1)
 	}
 }
@@ -31,7 +37,8 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		Version:       version(),
 	}
-	cmd.AddCommand(serveCommand(), topicCommand(), benchCommand(), drillCommand())
+	cmd.AddCommand(serveCommand(), benchCommand(), drillCommand())
+	cmd.AddCommand(admin.Commands()...)
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w; see %s --help (flags have two dashes)", err, c.CommandPath())
 	})

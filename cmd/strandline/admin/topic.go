@@ -1,0 +1,232 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
+)
+
+func topicCommand() *cobra.Command {
+	return parent("topic", "List, describe, create, alter and delete topics", topicList, topicDescribe, topicCreate, topicAlter, topicDelete)
+}
+
+type listedTopic struct {
+	Name       string `json:"name"`
+	ID         string `json:"id"`
+	Partitions int    `json:"partitions"`
+}
+
+func topicList(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the topics", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd, func(s *session) error {
+				topics, err := s.ListTopics(s.ctx)
+				if err != nil {
+					return err
+				}
+				var rows []listedTopic
+				for _, t := range topics.Sorted() {
+					rows = append(rows, listedTopic{t.Topic, t.ID.String(), len(t.Partitions)})
+				}
+				return show(s, "TOPIC\tPARTITIONS\tID", rows, func(t listedTopic) []any { return []any{t.Name, t.Partitions, t.ID} })
+			})
+		},
+	}
+}
+
+type describedTopic struct {
+	Name       string               `json:"name"`
+	ID         string               `json:"id"`
+	Partitions []describedPartition `json:"partitions"`
+	Settings   map[string]string    `json:"settings"`
+}
+
+type describedPartition struct {
+	Partition     int32 `json:"partition"`
+	LogStart      int64 `json:"logStart"`
+	LastStable    int64 `json:"lastStable"`
+	HighWatermark int64 `json:"highWatermark"`
+	Leader        int32 `json:"leader"`
+	LeaderEpoch   int32 `json:"leaderEpoch"`
+}
+
+func topicDescribe(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "describe TOPIC...", Short: "Show partitions, offsets and settings", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return o.run(cmd, func(s *session) error {
+				var all []describedTopic
+				for _, name := range names {
+					t, err := s.describeTopic(name)
+					if err != nil {
+						return err
+					}
+					all = append(all, t)
+				}
+				if s.json {
+					return s.encode(all)
+				}
+				for _, t := range all {
+					if err := s.printTopic(t); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		},
+	}
+}
+
+func (s *session) printTopic(t describedTopic) error {
+	fmt.Fprintf(s.out, "topic %s, id %s, %d partitions\n", t.Name, t.ID, len(t.Partitions))
+	err := show(s, "PARTITION\tSTART\tLAST STABLE\tHIGH WATERMARK\tLEADER\tEPOCH", t.Partitions, func(p describedPartition) []any {
+		return []any{p.Partition, p.LogStart, p.LastStable, p.HighWatermark, p.Leader, p.LeaderEpoch}
+	})
+	var settings []string
+	for key, value := range t.Settings {
+		settings = append(settings, key+"="+value)
+	}
+	slices.Sort(settings)
+	for _, line := range settings {
+		fmt.Fprintln(s.out, line)
+	}
+	return err
+}
+
+func (s *session) describeTopic(name string) (d describedTopic, err error) {
+	topics, err := s.ListTopics(s.ctx, name)
+	if err != nil {
+		return d, err
+	}
+	if err := topics[name].Err; err != nil {
+		return d, fmt.Errorf("topic %s: %w", name, err)
+	}
+	starts, errStarts := s.ListStartOffsets(s.ctx, name)
+	ends, errEnds := s.ListEndOffsets(s.ctx, name)
+	stable, errStable := s.ListCommittedOffsets(s.ctx, name)
+	configs, errConfigs := s.DescribeTopicConfigs(s.ctx, name)
+	if err := errors.Join(errStarts, errEnds, errStable, errConfigs); err != nil {
+		return d, err
+	}
+	d = describedTopic{Name: name, ID: topics[name].ID.String(), Settings: map[string]string{}}
+	for _, p := range topics[name].Partitions.Sorted() {
+		start, _ := starts.Lookup(name, p.Partition)
+		end, _ := ends.Lookup(name, p.Partition)
+		last, _ := stable.Lookup(name, p.Partition)
+		d.Partitions = append(d.Partitions, describedPartition{p.Partition, start.Offset, last.Offset, end.Offset, p.Leader, p.LeaderEpoch})
+	}
+	for _, r := range configs {
+		for _, c := range r.Configs {
+			if c.Source.String() == "DYNAMIC_TOPIC_CONFIG" {
+				d.Settings[c.Key] = c.MaybeValue()
+			}
+		}
+	}
+	return d, nil
+}
+
+func topicCreate(o *options) *cobra.Command {
+	var partitions int32
+	var settings []string
+	cmd := &cobra.Command{
+		Use: "create TOPIC...", Short: "Create topics", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			configs, err := parseSettings(settings)
+			if err != nil {
+				return err
+			}
+			return o.run(cmd, func(s *session) error {
+				made, err := s.CreateTopics(s.ctx, partitions, -1, configs, names...)
+				if err != nil {
+					return err
+				}
+				r := results{kind: "topic"}
+				for _, t := range made.Sorted() {
+					r.add(t.Topic, t.ErrMessage, t.Err)
+				}
+				return s.report("created", r)
+			})
+		},
+	}
+	cmd.Flags().Int32Var(&partitions, "partitions", -1, "partitions (default: the broker's)")
+	cmd.Flags().StringArrayVar(&settings, "config", nil, "setting as key=value, may be repeated")
+	return cmd
+}
+
+func topicAlter(o *options) *cobra.Command {
+	var partitions int
+	var settings, unset []string
+	cmd := &cobra.Command{
+		Use: "alter TOPIC...", Short: "Change settings, or add partitions", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			configs, err := parseSettings(settings)
+			if err != nil {
+				return err
+			}
+			var ops []kadm.AlterConfig
+			for key, value := range configs {
+				ops = append(ops, kadm.AlterConfig{Op: kadm.SetConfig, Name: key, Value: value})
+			}
+			for _, key := range unset {
+				ops = append(ops, kadm.AlterConfig{Op: kadm.DeleteConfig, Name: key})
+			}
+			slices.SortFunc(ops, func(a, b kadm.AlterConfig) int { return strings.Compare(a.Name, b.Name) })
+			if len(ops) == 0 && partitions == 0 {
+				return errors.New("nothing to change: give --config key=value, --unset key or --partitions")
+			}
+			return o.run(cmd, func(s *session) error { return s.alterTopics(names, ops, partitions) })
+		},
+	}
+	cmd.Flags().IntVar(&partitions, "partitions", 0, "the new number of partitions, which can only grow")
+	cmd.Flags().StringArrayVar(&settings, "config", nil, "setting as key=value, may be repeated")
+	cmd.Flags().StringArrayVar(&unset, "unset", nil, "setting that goes back to its default, may be repeated")
+	return cmd
+}
+
+func (s *session) alterTopics(names []string, ops []kadm.AlterConfig, partitions int) error {
+	r := results{kind: "topic"}
+	if len(ops) > 0 {
+		altered, err := s.AlterTopicConfigs(s.ctx, ops, names...)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			a, err := altered.On(name, nil)
+			r.add(name, a.ErrMessage, errors.Join(err, a.Err))
+		}
+	}
+	if partitions > 0 {
+		grown, err := s.UpdatePartitions(s.ctx, partitions, names...)
+		if err != nil {
+			return err
+		}
+		for _, t := range grown.Sorted() {
+			r.add(t.Topic, t.ErrMessage, t.Err)
+		}
+	}
+	return s.report("changed", r)
+}
+
+func topicDelete(o *options) *cobra.Command {
+	return &cobra.Command{
+		Use: "delete TOPIC...", Short: "Delete topics and their records", Args: cobra.MinimumNArgs(1),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return o.run(cmd, func(s *session) error {
+				gone, err := s.DeleteTopics(s.ctx, names...)
+				if err != nil {
+					return err
+				}
+				r := results{kind: "topic"}
+				for _, t := range gone.Sorted() {
+					r.add(t.Topic, t.ErrMessage, t.Err)
+				}
+				return s.report("deleted", r)
+			})
+		},
+	}
+}

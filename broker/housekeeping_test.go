@@ -54,13 +54,17 @@ func expectRecords(t *testing.T, c *rawClient, want int) {
 
 // TestProduceGoesOnAtTheJournalsBound: whatever is in the journal, the bound slows produce and never stops it.
 func TestProduceGoesOnAtTheJournalsBound(t *testing.T) {
+	journals := 20
+	if testing.Short() {
+		journals = 6
+	}
 	f := func(name string, batchBytes int, prepare func(*rawClient)) {
 		t.Run(name, func(t *testing.T) {
 			b := brokertest.Start(t, withSmallJournal(vfs.NewMem()))
 			c := dial(t, b)
 			createTopic(c, "t", 1)
 			prepare(c)
-			expectRecords(t, c, fill(t, c, 20*smallJournal, batchBytes))
+			expectRecords(t, c, fill(t, c, journals*smallJournal, batchBytes))
 		})
 	}
 	nothing := func(*rawClient) {}

@@ -1,6 +1,7 @@
 package broker_test
 
 import (
+	"errors"
 	"path"
 	"strings"
 	"testing"
@@ -86,24 +87,33 @@ func TestRecoveryReadsNoData(t *testing.T) {
 		t.Fatalf("%d bytes have moved to the partitions, %d lie in the journal", inPartitions, inJournal)
 	}
 
+	recoverOnce(t, disk, journalBytes/4) // cuts what the stop has left half moved
 	counting := &countingFS{FS: disk, readBytes: make(map[string]int)}
-	r := keeper.NewRecovery(machine.Config{})
-	j, err := journal.OpenStepped(journal.FileConfig{
-		FS: counting, Dir: "journal", SegmentBytes: journalBytes / 4, Restore: r.Restore, Extents: r.Place,
-	}, r.Replay, func(journal.Event) {})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := segment.Open(counting, segment.Config{}, r.Lengths()); err != nil {
-		t.Fatal(err)
-	}
+	r := recoverOnce(t, counting, journalBytes/4)
 	if read := counting.readBytes; read["partitions"] > 0 || int64(read["journal"]) > 2*inJournal || read["journal"] == 0 {
 		t.Errorf("over a journal of %d bytes and partitions of %d it reads %v", inJournal, inPartitions, read)
 	}
 	if views := r.Machine.Views(); len(views) != 1 || views[0].HighWatermark != dataBytes/batchBytes {
 		t.Errorf("recovered %+v", views)
 	}
-	if err := j.Close(); err != nil {
+}
+
+// recoverOnce does what a broker does before it answers.
+func recoverOnce(t *testing.T, disk vfs.FS, segmentBytes int64) *keeper.Recovery {
+	t.Helper()
+	r := keeper.NewRecovery(machine.Config{})
+	j, err := journal.OpenStepped(journal.FileConfig{
+		FS: disk, Dir: "journal", SegmentBytes: segmentBytes, Restore: r.Restore, Extents: r.Place,
+	}, r.Replay, func(journal.Event) {})
+	if err != nil {
 		t.Fatal(err)
 	}
+	store, err := segment.Open(disk, segment.Config{}, r.Lengths())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(store.Close(), j.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return r
 }

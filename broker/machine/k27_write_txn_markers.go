@@ -5,6 +5,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/strandline-io/strandline/broker/machine/producer"
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // WriteTxnMarkers (key 27), v1 and 2: an operator ends, in single partitions, what a producer has open there
@@ -51,7 +52,7 @@ func (m *Machine) writeTxnMarker(want *kmsg.WriteTxnMarkersRequestMarker, topic 
 		return kerr.UnknownTopicOrPartition.Code
 	case want.ProducerID < 0 || want.ProducerEpoch < 0:
 		return kerr.InvalidRequest.Code
-	case want.CoordinatorEpoch > m.LeaderEpoch():
+	case want.CoordinatorEpoch > m.LeaderEpoch() && !mutant.On("marker of a coordinator to come accepted"):
 		return kerr.TransactionCoordinatorFenced.Code
 	case *room == 0:
 		return kerr.PolicyViolation.Code

@@ -3,6 +3,8 @@ package group
 import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // DeleteGroups answers a DeleteGroups request, v0 to 2. A group without members goes with all of its offsets, those of
@@ -24,7 +26,7 @@ func (gs *Groups) deleteGroup(ctx Context, name string) int16 {
 	switch {
 	case !ok || g.live.phase == phaseEmpty && !g.saved.exists:
 		return kerr.GroupIDNotFound.Code
-	case g.live.phase != phaseEmpty:
+	case g.live.phase != phaseEmpty && !mutant.On("group with members deleted"):
 		return kerr.NonEmptyGroup.Code
 	}
 	gs.record(ctx, kindGroupRemoved, &groupRecord{name})

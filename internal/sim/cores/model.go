@@ -171,6 +171,12 @@ func (m *model) decide(r *request) *reply {
 		return m.txnCommit(r)
 	case kindFetch:
 		return m.fetch(r)
+	case kindMarkers:
+		return m.writeMarkers(r)
+	case kindTransactions:
+		return m.describeTransaction(r)
+	case kindProducers:
+		return m.describeProducers(r)
 	case kindCreateTopic, kindGrowTopic, kindDeleteTopic:
 		return &reply{codes: []int16{m.administer(r)}}
 	}

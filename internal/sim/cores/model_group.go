@@ -69,6 +69,16 @@ func (g *modelGroup) settle(pid int64, commit bool) {
 	}
 }
 
+// unsettled names a group that has an offset committed at a place and another one pending; empty if there is none.
+func (m *model) unsettled(at place) (name string) {
+	for n, g := range m.groups { // any order: the first by name wins
+		if o := g.offsets[at]; o != nil && o.committed >= 0 && len(o.pending) > 0 && (name == "" || n < name) {
+			name = n
+		}
+	}
+	return name
+}
+
 func (m *model) fetch(r *request) *reply {
 	a := &reply{}
 	for _, at := range r.parts {
@@ -111,6 +121,8 @@ func (m *model) observe(r *request, a *reply) error {
 		if a.code() == 0 {
 			return m.group(r.group).mayAct(r)
 		}
+	case kindDeleteOffsets, kindDeleteGroup:
+		return m.observeDelete(r, a)
 	case kindLeave:
 		if a.code() == 0 {
 			g := m.group(r.group)

@@ -20,7 +20,11 @@ func (d *administrator) act(c *client) bool {
 	}
 	nothing := func(*reply) {}
 	tmp := []place{{topic: "tmp"}}
-	switch w.IntN(10) {
+	switch w.IntN(13) {
+	case 10:
+		c.send(&request{kind: kindTransactions, id: pick(w, "t0", "t1", "t2")}, nothing)
+	case 11, 12:
+		c.send(&request{kind: kindProducers, parts: []place{pick(w, place{"a", 0}, place{"b", 0}, place{"tmp", 0})}}, nothing)
 	case 0:
 		c.send(&request{kind: kindCreateTopic, version: 7, parts: tmp, count: 1 + w.Int32N(2)}, nothing)
 	case 1:
@@ -91,14 +95,23 @@ func (h *hostile) act(c *client) bool {
 		return false
 	}
 	r := w.speakAs("t0", "t1", "t2")
-	if w.IntN(6) == 0 {
+	if w.IntN(4) == 0 {
 		r.epoch += w.int16N(3) - 1
 	}
 	if w.IntN(20) == 0 {
 		r.pid++
 	}
 	group := pick(w, "g", "h", "o-t0")
-	switch w.IntN(9) {
+	switch w.IntN(11) {
+	case 9:
+		r.kind, r.version, r.commit = kindMarkers, 1+w.int16N(2), w.IntN(2) == 0
+		r.number = uint32(max(0, w.server.model.leader+1-w.Int32N(6)/2))
+		r.parts = []place{{"a", w.Int32N(2)}, {pick(w, "b", "tmp"), 0}}
+	case 10:
+		r = &request{kind: pick(w, kindDeleteOffsets, kindDeleteOffsets, kindDeleteGroup), group: group, parts: []place{{"a", 0}}}
+		if g := w.server.model.unsettled(place{"a", 0}); g != "" && r.kind == kindDeleteOffsets {
+			r.group = g
+		}
 	case 0:
 		r.kind, r.version, r.timeoutMs = kindInit, w.int16N(6), pick(w, int32(0), 500, 5000, 70_000)
 		if w.IntN(2) == 0 {
@@ -130,6 +143,9 @@ func (h *hostile) act(c *client) bool {
 			w.known[r.id] = append(w.known[r.id], credential{a.pid, a.epoch})
 		}
 	})
+	if r.kind == kindDeleteOffsets { // and what is left?
+		c.send(&request{kind: kindFetch, version: 9, group: r.group, stable: true, parts: r.parts}, func(*reply) {})
+	}
 	return true
 }
 

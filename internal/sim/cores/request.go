@@ -31,6 +31,11 @@ const (
 	kindSync
 	kindHeartbeat
 	kindLeave
+	kindMarkers       // WriteTxnMarkers: an operator ends what a producer has open in single partitions
+	kindTransactions  // DescribeTransactions
+	kindProducers     // DescribeProducers
+	kindDeleteOffsets // OffsetDelete
+	kindDeleteGroup
 	kindCreateTopic
 	kindGrowTopic
 	kindDeleteTopic
@@ -38,7 +43,8 @@ const (
 
 var kindNames = [...]string{
 	"tick", "incarnation", "age", "shelved", "init", "add", "verify", "addoffsets", "txncommit", "end", "produce", "commit", "fetch",
-	"join", "sync", "heartbeat", "leave", "createtopic", "growtopic", "deletetopic",
+	"join", "sync", "heartbeat", "leave",
+	"markers", "transactions", "producers", "deleteoffsets", "deletegroup", "createtopic", "growtopic", "deletetopic",
 }
 
 func (k kind) String() string { return kindNames[k] }
@@ -87,7 +93,7 @@ type request struct {
 	assignments map[string]string
 	order       []string // the members of assignments
 	count       int32    // partitions
-	number      uint32   // incarnation
+	number      uint32   // incarnation, or the coordinator epoch that an operator names
 	shelved     []machine.ShelvedLength
 
 	from *conn
@@ -98,7 +104,7 @@ type request struct {
 // String is for traces.
 func (r *request) String() string {
 	s := fmt.Sprintf("%v v%d", r.kind, r.version)
-	if r.kind >= kindInit && r.kind <= kindProduce {
+	if r.kind >= kindInit && r.kind <= kindProduce || r.kind == kindMarkers {
 		s += fmt.Sprintf(" id=%s pid=%d epoch=%d", r.id, r.pid, r.epoch)
 	}
 	for _, b := range r.batches {
@@ -134,6 +140,7 @@ type reply struct {
 	leader     string
 	members    []string
 	assignment string
+	detail     string // of a description
 }
 
 func (r *reply) code() int16 {
@@ -202,6 +209,9 @@ func (w *World) body(r *request) any {
 		q := kmsg.NewPtrDeleteTopicsRequest()
 		q.Version, q.TopicNames = r.version, []string{r.parts[0].topic}
 		return q
+	}
+	if r.kind >= kindMarkers {
+		return operatorBody(r)
 	}
 	return groupBody(r)
 }
@@ -371,6 +381,9 @@ func answer(body any) *reply {
 		return &reply{codes: []int16{b.Topics[0].ErrorCode}}
 	case *kmsg.DeleteTopicsResponse:
 		return &reply{codes: []int16{b.Topics[0].ErrorCode}}
+	}
+	if a := operatorAnswer(body); a != nil {
+		return a
 	}
 	return groupAnswer(body)
 }

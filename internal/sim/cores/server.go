@@ -210,6 +210,9 @@ func (s *server) answered(m *machine.Reply, want *reply, entry *logged) {
 		if !slices.Equal(got.offsets, want.offsets) || !slices.Equal(got.stale, want.stale) {
 			w.fail("model: %v: offsets %v stale %v, want %v stale %v", r, got.offsets, got.stale, want.offsets, want.stale)
 		}
+		if got.detail != want.detail {
+			w.fail("model: %v: %s, want %s", r, got.detail, want.detail)
+		}
 		if got.pid != want.pid || got.epoch != want.epoch {
 			w.fail("model: %v: producer %d epoch %d, want %d epoch %d", r, got.pid, got.epoch, want.pid, want.epoch)
 		}

@@ -53,7 +53,9 @@ var defects = []defect{
 	{"transaction of version 2 begins anywhere", inCores, "model", 500},
 	{"new epoch need not begin at 0", inCores, "model", 800},
 	{"sequences do not wrap", inCores, "model", 300},
-	{"marker of a lower epoch accepted", inCores, "view", 4000},
+	{"marker of an older coordinator accepted", inCores, "model", 600},
+	{"marker of a coordinator to come accepted", inCores, "model", 600},
+	{"marker of a lower epoch accepted", inCores, "model", 600},
 	{"transaction begins at its last batch", inCores, "view", 100},
 	{"abort passes open transactions", inCores, "view", 200},
 	{"marker does not fence", inCores, "model", 1000},
@@ -72,7 +74,7 @@ var defects = []defect{
 	{"fenced id may add partitions", inCores, "model", 100},
 	{"verification finds every partition", inCores, "model", 100},
 	{"verification finds every group", inCores, "model", 300},
-	{"fenced producer takes part in its successor's end", inCores, "model", 2000},
+	{"fenced producer takes part in its successor's end", inCores, "model", 6000},
 	{"retry over a new producer id refused", inCores, "model", 2000},
 	{"EndTxn says yes to the other end", inCores, "model", 100},
 	{"retry of EndTxn ends the next transaction", inCores, "model", 100},
@@ -92,6 +94,8 @@ var defects = []defect{
 	{"everybody gets the leader's assignment", inCores, "group", 100},
 	{"stable fetch does not wait", inCores, "model", 1500},
 	{"older transaction's offset wins", inCores, "model", 2000},
+	{"group with members deleted", inCores, "", 2000},
+	{"deleted offset takes the pending ones along", inCores, "model", 6000},
 	{"offsets outlive their topic", inCores, "model", 2000},
 }
 

@@ -91,6 +91,7 @@ func (d *disk) write(a Action) error {
 }
 
 func (d *disk) sync(segments []uint64) error {
+	failpoint.Hit("journal.unsynced")
 	for _, number := range segments {
 		s := d.lookup(number)
 		if err := s.file.Sync(); err != nil {

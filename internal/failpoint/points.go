@@ -30,6 +30,7 @@ const (
 var Points = []Point{
 	{"sequencer.decided", Broker, "a group is decided and the state has moved; nothing is given to the journal"},
 	{"journal.written", Broker, "a group is written, not synced"},
+	{"journal.unsynced", Broker, "groups are written and known to be; their sync has not begun"},
 	{"journal.synced", Broker, "a group is synced, nothing of it is said"},
 	{"sequencer.durable", Broker, "the loop knows that a group is durable; its views are not published"},
 	{"sequencer.published", Broker, "views are published, no reply is delivered"},

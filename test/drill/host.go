@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -63,13 +64,13 @@ func (h *host) end() {
 	}
 }
 
-// failure makes an error of what was recovered.
-func (h *host) failure(p any) error {
+// hostError makes an error of what was recovered from a Fatal call.
+func hostError(p any) error {
 	f, ok := p.(hostFailure)
 	if !ok {
 		panic(p)
 	}
-	return fmt.Errorf("%s", f.message)
+	return errors.New(f.message)
 }
 
 // cluster is the Apache Kafka that all rounds of a run share.

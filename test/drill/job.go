@@ -110,13 +110,19 @@ type jobOptions struct {
 
 const paceLines = 16
 
+// madeRows is what a worker prints every rowsALine rows, so that the drill knows how far the work is.
+const (
+	rowsALine = 8
+	madeRows  = "made some rows"
+)
+
 func (o jobOptions) resultTopic() string { return o.name + "-days" }
 
 // topology is that of examples/01-flights, with small blobs so that some are done in the midst of the work, and with a
 // variant that merges the watermarks of several loaders over two intermediate streams.
 func (o jobOptions) topology() (*stream.Plan, error) {
 	j := stream.NewJob(o.name)
-	read := 0
+	read, made := 0, 0
 	lines := stream.FromFile(j, "load", stream.FileSource{
 		FS: os.DirFS(o.dir), Names: o.files, MaxDisorder: day,
 		EventTime: func(line []byte) (int64, error) {
@@ -150,6 +156,9 @@ func (o jobOptions) topology() (*stream.Plan, error) {
 	perDay := stream.Aggregate(stream.Window(byOrigin, "days", stream.Tumbling(day)), func() row { return row{} },
 		func(sum row, r stream.Record[string, flight]) (row, error) { return add(sum, *r.Value.Delay), nil }, rowCodecs)
 	rows := stream.Map(perDay, func(r stream.Record[string, stream.Pane[row]]) (stream.Record[string, row], error) {
+		if made++; made%rowsALine == 0 {
+			fmt.Fprintln(os.Stderr, madeRows)
+		}
 		out := r.Value.Value
 		out.Origin, out.Day = r.Key, time.UnixMilli(r.Value.StartMs).UTC().Format(time.DateOnly)
 		return stream.With(r, r.Key, out), nil

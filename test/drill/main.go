@@ -103,7 +103,7 @@ func drill(ctx context.Context, o options) (ok bool, err error) {
 	defer h.end()
 	defer func() {
 		if p := recover(); p != nil {
-			err = h.failure(p)
+			err = hostError(p)
 		}
 	}()
 	if o.dir, err = os.MkdirTemp("", "strandline-drill-"); err != nil {
@@ -150,6 +150,11 @@ type environment struct {
 
 // play plays one round and removes its folder if nothing is wrong.
 func (e environment) play(ctx context.Context, o options, seed uint64) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = hostError(p)
+		}
+	}()
 	dir := filepath.Join(o.dir, fmt.Sprint(seed))
 	if err := os.MkdirAll(filepath.Join(dir, "blobs"), 0o755); err != nil {
 		return err

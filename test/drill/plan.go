@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -33,7 +34,8 @@ func (k faultKind) String() string {
 
 // fault is one entry of a round's plan.
 type fault struct {
-	wait   time.Duration // after the fault before it
+	at     float64       // the share of the rows that must have been made; 0 while processes still start
+	wait   time.Duration // after that and the fault before it
 	kind   faultKind
 	victim int           // of the workers
 	back   time.Duration // until the victim returns, or goes on
@@ -87,8 +89,8 @@ func newPlan(seed uint64, s setting) roundPlan {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	p := roundPlan{
 		seed: seed, workers: 2 + rng.IntN(3), files: 1 + rng.IntN(3), lines: 2000 + rng.IntN(4000),
-		pace: time.Duration(rng.IntN(12)) * time.Millisecond, commit: []time.Duration{20, 60, 150}[rng.IntN(3)] * time.Millisecond,
-		write: rng.IntN(3) == 0 && !s.power, flights: seed%8 == 7,
+		commit: []time.Duration{20, 60, 150}[rng.IntN(3)] * time.Millisecond,
+		write:  rng.IntN(3) == 0 && !s.power, flights: seed%8 == 7,
 	}
 	if s.job != "" {
 		p.flights = s.job == "flights"
@@ -97,6 +99,7 @@ func newPlan(seed uint64, s setting) roundPlan {
 	if p.flights {
 		p.files = 1
 	}
+	p.pace = time.Duration(1000+rng.IntN(1500)) * time.Millisecond * paceLines * time.Duration(p.files) / time.Duration(p.lines)
 	subjects := s.points(failpoint.Worker)
 	if !s.kafka {
 		subjects = append(subjects, s.points(failpoint.Broker)...)
@@ -108,9 +111,15 @@ func newPlan(seed uint64, s setting) roundPlan {
 			p.first[i] = s.draw(rng, i == 0)
 		}
 	}
-	for range 2 + rng.IntN(5) {
+	for range 3 + rng.IntN(6) {
 		p.faults = append(p.faults, s.drawFault(rng, p.workers))
 	}
+	for i := range p.faults {
+		if p.flights {
+			p.faults[i].at = 0 // it does not tell how far it is
+		}
+	}
+	slices.SortStableFunc(p.faults, func(a, b fault) int { return cmp.Compare(a.at, b.at) })
 	p.place(rng, subject)
 	if s.kafka {
 		p.spareKafka(seed)
@@ -125,7 +134,8 @@ func (p *roundPlan) place(rng *rand.Rand, subject string) {
 	switch {
 	case strings.HasPrefix(subject, "recovery."):
 		p.first[0] = nil
-		p.faults[0] = fault{wait: time.Duration(300+rng.IntN(400)) * time.Millisecond, kind: killBroker, arm: f}
+		n := rng.IntN(len(p.faults))
+		p.faults[n].kind, p.faults[n].arm, p.faults[n].again = killBroker, f, 0
 	case isBroker:
 		p.first[0] = f
 	default:
@@ -156,7 +166,7 @@ func (p *roundPlan) spareKafka(seed uint64) {
 }
 
 // often are points that a process passes many times a second.
-var often = []string{"sequencer.", "journal.written", "journal.synced", "commit.", "folder.", "azure."}
+var often = []string{"sequencer.", "journal.written", "journal.unsynced", "journal.synced", "commit.", "folder.", "azure."}
 
 // drawCount says at which hit a failpoint fires.
 func drawCount(rng *rand.Rand, point string) int {
@@ -182,11 +192,14 @@ func (s setting) draw(rng *rand.Rand, broker bool) *failure {
 
 func (s setting) drawFault(rng *rand.Rand, workers int) fault {
 	f := fault{
-		wait: time.Duration(rng.IntN(1+rng.IntN(500))) * time.Millisecond, victim: rng.IntN(workers), back: drawBack(rng),
+		wait: time.Duration(rng.IntN(1+rng.IntN(400))) * time.Millisecond, victim: rng.IntN(workers), back: drawBack(rng),
 		kind: []faultKind{
 			killWorker, killWorker, killWorker, killWorker, killBroker, killBroker, killBroker, killBroker,
 			killTwoWorkers, killTwoWorkers, killBoth, killBoth, killAll, pauseWorker, pauseWorker, replace, replace, pauseBroker,
 		}[rng.IntN(18)],
+	}
+	if rng.IntN(4) > 0 {
+		f.at = 0.9 * rng.Float64()
 	}
 	if rng.IntN(3) == 0 {
 		f.again = time.Duration(1+rng.IntN(1+rng.IntN(150))) * time.Millisecond
@@ -225,7 +238,7 @@ func (p roundPlan) String() string {
 		}
 	}
 	for _, f := range p.faults {
-		fmt.Fprintf(&b, "\n  +%v %v (%d), back after %v", f.wait, f.kind, f.victim, f.back)
+		fmt.Fprintf(&b, "\n  at %.0f %% +%v %v (%d), back after %v", 100*f.at, f.wait, f.kind, f.victim, f.back)
 		if f.arm != nil {
 			fmt.Fprintf(&b, " with %s", f.arm.env())
 		}

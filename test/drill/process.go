@@ -92,7 +92,7 @@ func start(name string, cmd *exec.Cmd, log io.Writer, line func(*process, string
 			text := s.Text()
 			fmt.Fprintln(log, text)
 			p.keep(text)
-			if failpointLine.MatchString(text) || strings.HasPrefix(text, listens) || alarming(text) {
+			if failpointLine.MatchString(text) || strings.HasPrefix(text, listens) || text == madeRows || alarming(text) {
 				line(p, text)
 			}
 		}

@@ -67,6 +67,9 @@ type round struct {
 	slots   []*slot
 	zombies map[*process]bool
 	armed   int
+	next    int    // index of the fault that comes next
+	due     bool   // its wait is over
+	made    int    // rows, those that were made again included
 	starts  uint64 // of the broker
 	ending  bool
 	err     error
@@ -87,7 +90,7 @@ func (r *round) run(ctx context.Context) (err error) {
 			r.begin(r.slots[i])
 		}
 	}
-	r.nextFault(0)
+	r.nextFault()
 	deadline := time.NewTimer(roundDeadline)
 	defer deadline.Stop()
 	for r.err == nil && !r.finished() {
@@ -229,6 +232,10 @@ func (r *round) told(s *slot, p *process, line string) {
 	case m == nil && strings.HasPrefix(line, listens):
 		p.ready = true
 		return
+	case m == nil && line == madeRows:
+		r.made += rowsALine
+		r.tryFault()
+		return
 	case m == nil:
 		if s.i == 0 || !strings.Contains(line, levelError) { // workers say so that no broker answers
 			r.fail(fmt.Errorf("%s says: %s", p.name, line))
@@ -304,21 +311,29 @@ func (r *round) died(s *slot, current bool) {
 	r.after(back, func() { r.begin(s) })
 }
 
-// nextFault waits for the fault with index n and those after it.
-func (r *round) nextFault(n int) {
-	if n == len(r.faults) {
+// nextFault waits for the fault that comes next.
+func (r *round) nextFault() {
+	if r.next < len(r.faults) {
+		r.after(r.faults[r.next].wait, func() {
+			r.due = true
+			r.tryFault()
+		})
+	}
+}
+
+// tryFault applies the next fault if the work is far enough.
+func (r *round) tryFault() {
+	if r.ending || !r.due || float64(r.made) < r.faults[r.next].at*float64(len(r.want)) {
 		return
 	}
-	r.after(r.faults[n].wait, func() {
-		if !r.ending {
-			r.apply(r.faults[n])
-			r.nextFault(n + 1)
-		}
-	})
+	f := r.faults[r.next]
+	r.next, r.due = r.next+1, false
+	r.apply(f)
+	r.nextFault()
 }
 
 func (r *round) apply(f fault) {
-	r.log.printf("fault: %v (%d)", f.kind, f.victim)
+	r.log.printf("fault with %d of %d rows made: %v (%d)", r.made, len(r.want), f.kind, f.victim)
 	worker := r.slots[1+f.victim]
 	other := r.slots[1+(f.victim+1)%r.workers]
 	switch f.kind {

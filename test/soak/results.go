@@ -142,6 +142,9 @@ func (r *row) add(p piece) {
 func (r *row) happened() string {
 	var parts []string
 	for _, label := range r.labels {
+		if r.counts[label] == 0 {
+			continue
+		}
 		parts = append(parts, grouped(r.counts[label])+" "+label)
 	}
 	return strings.Join(parts, ", ")

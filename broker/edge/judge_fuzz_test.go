@@ -29,9 +29,16 @@ func FuzzJudge(f *testing.F) {
 		f.Add(b.AppendCompressed(nil, int8(codec), b.Section()), true, codec, int16(9))
 		f.Add(b.Append(nil), false, codec|0x40, int16(9))
 	}
-	sparse := record.NewBuilder()
-	sparse.AddAt(5, judgeNowMs, nil, []byte("v"))
-	f.Add(sparse.AppendCompressed(nil, record.CodecZstd, sparse.Section()), true, byte(0x40), int16(9))
+	// Two records at one offset, which must be told apart, and a header that says another newest timestamp.
+	same := record.NewBuilder()
+	same.AddAt(0, judgeNowMs, nil, []byte("v"))
+	same.AddAt(0, judgeNowMs, nil, []byte("w"))
+	raw := same.AppendCompressed(nil, record.CodecZstd, same.Section())
+	raw[26] = 1
+	f.Add(raw, true, byte(0x42), int16(9)) // 0x42: as the producer compressed it, however large
+	raw = b.Append(nil)
+	record.PatchMaxTimestamp(raw, judgeNowMs-5)
+	f.Add(raw, false, byte(0x40), int16(9))
 	f.Fuzz(func(t *testing.T, sent []byte, pack bool, setting byte, version int16) {
 		raw := bytes.Clone(sent)
 		if h, err := record.ParseHeader(raw); err == nil && pack && h.Codec() <= record.CodecZstd {
@@ -83,9 +90,16 @@ func judgeAnything(t *testing.T, raw []byte, settings machine.Settings, version 
 	if again, h2, err := record.OneBatch(stored); err != nil || !record.CheckCRC(again) || h2 != header {
 		t.Fatalf("accepted as %+v, stored is %+v, error %v", header, h2, err)
 	}
-	got, want := contentOf(t, header, stored), contentOf(t, h, batch)
+	got, want := contentOf(t, header, stored, true), contentOf(t, h, batch, false)
 	if len(got) != int(header.RecordCount) || header.RecordCount != header.LastOffsetDelta+1 {
 		t.Fatalf("%d records in %+v", len(got), header)
+	}
+	newest := got[0].TimestampMs
+	for _, c := range got {
+		newest = max(newest, c.TimestampMs)
+	}
+	if !settings.LogAppendTime && header.MaxTimestamp != newest {
+		t.Fatalf("max timestamp %d, the newest record has %d", header.MaxTimestamp, newest)
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Fatalf("not what was sent:\n%s", diff)
@@ -104,14 +118,17 @@ type content struct {
 	Headers     []string
 }
 
-// contentOf decodes a batch. The offsets must be those that it is stored with, unless they were not yet judged.
-func contentOf(t *testing.T, h record.Header, batch []byte) (out []content) {
+// contentOf decodes a batch. One that is stored has its records at the offsets from 0 on.
+func contentOf(t *testing.T, h record.Header, batch []byte, stored bool) (out []content) {
 	section, err := compress.Decode(h.Codec(), batch[record.HeaderSize:], nil, maxUnpackedBytes)
 	if err != nil {
 		t.Fatalf("accepted, but: %v", err)
 	}
 	it := record.Records(section, h.RecordCount)
 	for r := (record.Record{}); it.Next(&r); {
+		if stored && int(r.OffsetDelta) != len(out) {
+			t.Fatalf("record %d has offset delta %d", len(out), r.OffsetDelta)
+		}
 		c := content{TimestampMs: h.BaseTimestamp + r.TimestampDelta, Key: bytes.Clone(r.Key), Value: bytes.Clone(r.Value)}
 		headers := r.Headers()
 		for key, value, ok := headers.Next(); ok; key, value, ok = headers.Next() {

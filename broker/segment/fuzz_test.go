@@ -33,9 +33,24 @@ func FuzzDataFiles(f *testing.F) {
 		}
 		names = append(names, ref.logName())
 	}
-	written := make(map[string]bool)
+	written, times := make(map[string]bool), make(map[int64]int64)
 	for _, b := range batches {
 		written[whatCounts(b.raw)] = true
+		for i, ms := range b.times {
+			times[b.base+int64(i)] = ms
+		}
+	}
+	// The time of a record itself.
+	for pos, c := 0, files[names[0]]; pos < len(c); {
+		h, err := record.ParseHeader(c[pos:])
+		if err != nil {
+			f.Fatal(err)
+		}
+		if at := pos + record.HeaderSize; h.Codec() == record.CodecNone && c[at] < 0x80 {
+			at += 2 // length and attributes
+			f.Add([]byte{0, 0, byte(at >> 16), byte(at >> 8), byte(at), 3}, uint16(h.BaseOffset))
+		}
+		pos += int(h.SizeBytes)
 	}
 	f.Fuzz(func(t *testing.T, edits []byte, from uint16) {
 		changed := maps.Clone(files)
@@ -45,7 +60,7 @@ func FuzzDataFiles(f *testing.F) {
 				changed[name] = edit(bytes.Clone(c), edits[1], int(edits[2])<<16|int(edits[3])<<8|int(edits[4]), edits[5])
 			}
 		}
-		read := func() { readDamaged(t, changed, lengths, int64(from), written) }
+		read := func() { readDamaged(t, changed, lengths, int64(from), written, times) }
 		alloc.Within(t, 1<<20, 8, read)
 	})
 }
@@ -67,7 +82,7 @@ func edit(content []byte, kind byte, pos int, value byte) []byte {
 	return content
 }
 
-func readDamaged(t *testing.T, files map[string][]byte, lengths []Length, from int64, written map[string]bool) {
+func readDamaged(t *testing.T, files map[string][]byte, lengths []Length, from int64, written map[string]bool, times map[int64]int64) {
 	disk := vfs.NewMem()
 	for name, c := range files {
 		if err := disk.MkdirAll(name[:bytes.LastIndexByte([]byte(name), '/')]); err != nil {

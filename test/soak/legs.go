@@ -100,13 +100,15 @@ func span(from, to uint64) string {
 // maxFailures bounds how many lines a piece keeps of what failed.
 const maxFailures = 40
 
+// failure is a line that says what failed, or how it is repeated.
+var failure = regexp.MustCompile(`fails:|^ *--- FAIL|^FAILED|^fail |^  go run `)
+
 // read takes over what the leg's output says; found is whether it had its last line.
 func (p *piece) read(l leg, out string) (found bool) {
 	matches := l.last.FindAllStringSubmatch(out, -1)
 	p.Done = p.To - p.From + 1
 	for _, line := range strings.Split(out, "\n") {
-		lower := strings.ToLower(line)
-		if (strings.Contains(lower, "fails:") || strings.HasPrefix(lower, "fail") || strings.HasPrefix(line, "  go run")) && len(p.Failures) < maxFailures {
+		if failure.MatchString(line) && len(p.Failures) < maxFailures {
 			p.Failures = append(p.Failures, shortened(strings.TrimSpace(line)))
 		}
 	}

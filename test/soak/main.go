@@ -141,7 +141,7 @@ func runLeg(ctx context.Context, o options, l leg, bin string, book *book) error
 		}
 		next, left = p.To+1, left-min(left, n)
 		remaining := o.atMost - time.Since(start)
-		if l.once || o.count > 0 && left == 0 || o.atMost > 0 && remaining <= 0 {
+		if l.once || o.count > 0 && left == 0 || o.atMost > 0 && remaining < o.piece/10 {
 			return nil
 		}
 		size = max(l.first, resize(n, p.Seconds, o.piece))

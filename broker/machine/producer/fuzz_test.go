@@ -21,12 +21,14 @@ func FuzzRestore(f *testing.F) {
 	f.Add(good)
 	f.Add(slices.Concat(good, open))
 	f.Add(slices.Concat(open, open))
+	f.Add(slices.Concat(good, good))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var p *Partition
-		alloc.Within(t, len(data), 64, func() { p = restoreEntries(data) })
+		var accepted int
+		alloc.Within(t, len(data), 64, func() { p, accepted = restoreEntries(data) })
 		idle, open := slices.Collect(entriesOf(p.table.Idle())), slices.Collect(entriesOf(p.OpenEntries()))
-		if len(idle)+len(open) != p.table.Len() {
-			t.Fatalf("%d idle and %d open entries of %d", len(idle), len(open), p.table.Len())
+		if len(idle)+len(open) != accepted || accepted != p.table.Len() {
+			t.Fatalf("%d idle and %d open entries, %d were accepted, %d counted", len(idle), len(open), accepted, p.table.Len())
 		}
 		again := NewTable(Config{}).NewPartition(7)
 		for _, e := range slices.Concat(idle, open) {
@@ -53,14 +55,14 @@ func entriesOf(lent func(func(Entry) bool)) func(func(Entry) bool) {
 	}
 }
 
-func restoreEntries(data []byte) *Partition {
-	p := NewTable(Config{}).NewPartition(7)
+func restoreEntries(data []byte) (p *Partition, accepted int) {
+	p = NewTable(Config{}).NewPartition(7)
 	for e := range slices.Chunk(data, entrySeedBytes) {
-		if len(e) == entrySeedBytes {
-			_ = p.Restore(readEntry(e))
+		if len(e) == entrySeedBytes && p.Restore(readEntry(e)) == nil {
+			accepted++
 		}
 	}
-	return p
+	return p, accepted
 }
 
 func readEntry(b []byte) Entry {

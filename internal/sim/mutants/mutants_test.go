@@ -32,7 +32,6 @@ var defects = []defect{
 	{"reply overtakes the durable position", inWorld, "V1", 60},
 	{"producer ids not synced", inWorld, "producer id", 60},
 	{"no epoch bump", inWorld, "producer id", 60},
-	{"one bump over an open transaction", inWorld, "fenced", 60},
 	{"stale epoch may end", inWorld, "fenced", 60},
 	{"no duplicate check", inWorld, "acknowledged", 60},
 	{"stable offset passes open transactions", inWorld, "nothing aborted", 60},
@@ -67,6 +66,7 @@ var defects = []defect{
 	{"batch outside of its transaction accepted", inCores, "model", 100},
 	{"last partition gets no marker", inCores, "model", 100},
 
+	{"one bump over an open transaction", inCores, "model", 100},
 	{"retry of InitProducerId bumps again", inCores, "model", 200},
 	{"any producer may take over by name", inCores, "model", 300},
 	{"late InitProducerId aborts", inCores, "model", 4000},

@@ -125,7 +125,9 @@ func drill(ctx context.Context, o options) (ok bool, err error) {
 	for range o.parallel {
 		playing.Go(func() {
 			for seed := range seeds {
-				t.played(seed, env.play(ctx, o, seed))
+				if err := env.play(ctx, o, seed); ctx.Err() == nil {
+					t.played(seed, err)
+				}
 			}
 		})
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/strandline-io/strandline/broker/segment"
 	"github.com/strandline-io/strandline/broker/sequencer"
 	"github.com/strandline-io/strandline/broker/wire"
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // Fetcher answers the Fetch requests of one connection, one after another: Begin, then Evaluate until it is enough,
@@ -137,6 +138,11 @@ func (p *fetchPart) look(isolation int8) {
 		return
 	}
 	v := p.part.Load()
+	if mutant.On("published view read in parts") && p.view != nil {
+		parts := *v
+		parts.Aborted = p.view.Aborted
+		v = &parts
+	}
 	p.view = v
 	p.code = checkEpoch(v, p.req.CurrentLeaderEpoch)
 	if v.Deleted && p.byID {

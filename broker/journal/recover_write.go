@@ -123,6 +123,9 @@ func (r *recovery) write(n *newSegment) error {
 		return errors.New("the journal has been opened 4,294,967,295 times; its incarnations are used up")
 	}
 	n.name = openedName(n.number, n.tail.incarnation)
+	if mutant.On("rewrite at recovery not atomic") {
+		temp = path.Join(r.cfg.Dir, n.name)
+	}
 	err := r.fill(n, temp)
 	if err == nil {
 		failpoint.Hit("recovery.rewritten")

@@ -13,6 +13,7 @@ import (
 	"github.com/strandline-io/strandline/broker/segment"
 	"github.com/strandline-io/strandline/broker/sequencer"
 	"github.com/strandline-io/strandline/internal/failpoint"
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 const (
@@ -335,7 +336,13 @@ func (k *Keeper) snapshot(force bool) error {
 	if err := k.verifySnapshot(state); err != nil {
 		return err
 	}
-	if err := k.cfg.Journal.WriteSnapshot(k.shadowSeq, state); err != nil {
+	seq := k.shadowSeq
+	if mutant.On("snapshot one unit early") {
+		seq++
+	} else if mutant.On("snapshot one unit late") {
+		seq--
+	}
+	if err := k.cfg.Journal.WriteSnapshot(seq, state); err != nil {
 		return fmt.Errorf("write snapshot at %d: %w", k.shadowSeq, err)
 	}
 	k.snapshotSeq, k.snapshotLen, k.sinceBytes = k.shadowSeq, int64(len(state)), 0

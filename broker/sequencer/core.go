@@ -213,6 +213,18 @@ func (c *Core) durable(g *group) bool {
 }
 
 func (c *Core) releaseGroup(g *group, a *Actions) {
+	if mutant.On("stable offset over an unsynced marker") {
+		for i := range g.publish.Updates {
+			v := &g.publish.Updates[i].View
+			for _, later := range c.groups {
+				for k := range later.publish.Updates {
+					if next := &later.publish.Updates[k].View; next.Partition == v.Partition {
+						v.LastStable = max(v.LastStable, min(next.LastStable, v.HighWatermark))
+					}
+				}
+			}
+		}
+	}
 	if len(g.publish.Topics) > 0 || len(g.publish.Updates) > 0 {
 		a.Publish = append(a.Publish, g.publish)
 	}
@@ -265,13 +277,24 @@ func (c *Core) decideGroup(now machine.Now, a *Actions) bool {
 		a.Publish = append(a.Publish, g.publish)
 		g.publish = Publication{}
 	}
-	overtakes := mutant.On("reply overtakes the durable position") && len(g.out.Units) == 0
+	overtakes := len(g.out.Units) == 0 && (mutant.On("reply overtakes the durable position") ||
+		mutant.On("duplicate acknowledged before its original") && g.onlyProduced())
 	if c.durable(g) && len(c.groups) == 0 || overtakes {
 		c.releaseGroup(g, a)
 		return true
 	}
 	c.groups = append(c.groups, g)
 	return true
+}
+
+// onlyProduced says whether g answers nothing but Produce requests.
+func (g *group) onlyProduced() bool {
+	for _, r := range g.out.Replies {
+		if _, ok := r.Body.(*machine.ProduceReply); !ok {
+			return false
+		}
+	}
+	return len(g.out.Replies) > 0
 }
 
 func (c *Core) newGroup() *group {

@@ -11,6 +11,7 @@ import (
 	"github.com/strandline-io/strandline/broker/journal"
 	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/internal/failpoint"
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // ErrStopped is what Submit returns once the loop has ended.
@@ -86,6 +87,9 @@ type Config struct {
 // EngineStart continues engine time over a restart: the last journaled value plus the wall's difference since, never
 // less than the last value (design.md §2.4).
 func EngineStart(last machine.Now, wallMs int64) int64 {
+	if mutant.On("timeouts stand still after a restart") {
+		return max(0, last.EngineMs-60_000) // the machine's time does not go back: it waits
+	}
 	return last.EngineMs + max(0, wallMs-last.WallMs)
 }
 

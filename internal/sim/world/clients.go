@@ -29,6 +29,7 @@ func (w *World) startClients() {
 			return
 		}
 		w.startProducer("patient", (*client).runPatient)
+		w.startProducer("abandoner", (*client).runAbandoner)
 		for i := range 2 {
 			v2 := w.chance(60)
 			w.startClient(fmt.Sprintf("processor-%d", i), true, func(c *client) { c.runProcessor(v2) })

@@ -53,7 +53,11 @@ func (c *client) runConsumer() {
 func (m *membership) resume() bool {
 	for _, u := range m.cursors {
 		u.offset = max(m.committedOf(m.member.group, m.topic, u.partition), 0)
-		if least := m.w.history.lowest[m.lowestKey(u)]; u.offset < least {
+		least := m.w.history.lowest[m.lowestKey(u)]
+		if at, late := m.w.history.late[m.lowestKey(u)]; late {
+			least = min(least, at)
+		}
+		if u.offset < least {
 			m.w.fail("committed offset: %s: %s goes on at %d, %d was acknowledged", m.name, u.name(), u.offset, least)
 		}
 	}
@@ -107,8 +111,14 @@ func (m *membership) commit() bool {
 	req.Topics = append(req.Topics, t)
 	resp := m.ask(req, 8)
 	if resp == nil {
-		// It may still be under way and arrive behind a later one: in the next generation it will be refused.
-		return false
+		// It may still be under way and arrive behind a later one.
+		for _, u := range m.cursors {
+			key := m.lowestKey(u)
+			if at, late := m.w.history.late[key]; !late || u.offset < at {
+				m.w.history.late[key] = u.offset
+			}
+		}
+		return true
 	}
 	for i, p := range resp.(*kmsg.OffsetCommitResponse).Topics[0].Partitions {
 		if p.ErrorCode != 0 {

@@ -15,6 +15,7 @@ type history struct {
 	pids    map[int64]string    // who was given a fresh producer id
 	newest  map[string]*claim   // the newest acknowledged owner of a transactional id
 	lowest  map[string]int64    // committed offset that was acknowledged, by group and partition
+	late    map[string]int64    // and the lowest one of which an attempt may still be under way
 	reading map[string][]uint64 // what a reader has seen so far, by reader
 	// generations are those in force, by group; consumed is what any member of the consumers' group has read.
 	generations map[string]*claim
@@ -58,7 +59,7 @@ type claim struct {
 func newHistory() *history {
 	return &history{
 		cells: make(map[cell]uint64), pids: make(map[int64]string), newest: make(map[string]*claim),
-		lowest: make(map[string]int64), reading: make(map[string][]uint64),
+		lowest: make(map[string]int64), late: make(map[string]int64), reading: make(map[string][]uint64),
 		generations: make(map[string]*claim), consumed: make(map[uint64]bool),
 	}
 }

@@ -202,6 +202,7 @@ func (p *process) run(do func()) {
 // die ends the process: nothing of it runs again.
 func (p *process) die() {
 	p.dead = true
+	p.w.upUs += p.w.nowUs - p.startUs
 	p.w.disk.CrashAfter(0)
 	for _, c := range p.conns {
 		c.reset()

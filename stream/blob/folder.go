@@ -15,6 +15,7 @@ import (
 	"syscall"
 
 	"github.com/strandline-io/strandline/internal/failpoint"
+	"github.com/strandline-io/strandline/internal/mutant"
 	"github.com/strandline-io/strandline/internal/vfs"
 )
 
@@ -116,7 +117,9 @@ func (d *folder) Stage(ctx context.Context, name string, id BlockID, data []byte
 	}
 	if err == nil {
 		failpoint.Hit("folder.staged")
-		err = d.fs.SyncDir(stagedDir)
+		if !mutant.On("staged names not synced") {
+			err = d.fs.SyncDir(stagedDir)
+		}
 	}
 	if err != nil {
 		return d.error("stage", name, err)
@@ -142,7 +145,7 @@ func (d *folder) writePart(name string, write func(vfs.File) error) (part string
 		return "", err
 	}
 	err = write(f)
-	if err == nil {
+	if err == nil && !mutant.On("parts not synced") {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
@@ -165,7 +168,7 @@ func (d *folder) Commit(ctx context.Context, name string, blocks []BlockID, _ ma
 	if err != nil {
 		return d.error("commit", name, err)
 	}
-	if exists {
+	if exists && !mutant.On("a commit replaces") {
 		return d.refuse(name, blocks)
 	}
 	part, err := d.writePart(name, func(f vfs.File) error { return d.assemble(f, name, blocks) })
@@ -179,6 +182,9 @@ func (d *folder) Commit(ctx context.Context, name string, blocks []BlockID, _ ma
 	if err == nil {
 		failpoint.Hit("folder.assembled")
 		err = d.fs.Link(part, name)
+		if errors.Is(err, fs.ErrExist) && mutant.On("a commit replaces") {
+			err = d.fs.Rename(part, name)
+		}
 	}
 	d.fs.Remove(part)
 	if errors.Is(err, fs.ErrExist) {
@@ -186,7 +192,9 @@ func (d *folder) Commit(ctx context.Context, name string, blocks []BlockID, _ ma
 	}
 	if err == nil {
 		failpoint.Hit("folder.linked")
-		err = d.syncPath(name)
+		if !mutant.On("published name not synced") {
+			err = d.syncPath(name)
+		}
 	}
 	if err != nil {
 		return d.error("commit", name, err)
@@ -205,7 +213,10 @@ func (d *folder) refuse(name string, blocks []BlockID) error {
 	staged := &checksum{}
 	err = d.assemble(staged, name, blocks)
 	if errors.Is(err, errNotStaged) || err == nil && staged.size == size && staged.sum == sum {
-		if err = d.syncPath(name); err == nil {
+		if err = nil; !mutant.On("blocks dropped before the name is durable") {
+			err = d.syncPath(name)
+		}
+		if err == nil {
 			err = d.drop(name)
 		}
 	}
@@ -349,7 +360,9 @@ func (d *folder) Props(ctx context.Context, name string) (Props, error) {
 		return Props{}, err
 	}
 	f.Close()
-	err = d.syncPath(name)
+	if !mutant.On("what a look finds not synced") {
+		err = d.syncPath(name)
+	}
 	var size int64
 	var sum uint32
 	if err == nil {

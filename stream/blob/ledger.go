@@ -4,6 +4,8 @@ import (
 	"hash/crc32"
 	"slices"
 	"time"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -42,6 +44,10 @@ func (l *ledger) restore(t *Token) {
 		}
 		b.Runs = slices.Clone(b.Runs)
 		f := &file{Blob: b, probed: true}
+		if mutant.On("a continuation has a sync marker of its own") {
+			f.Sync[0]++
+		}
+		f.ours = mutant.On("block nonce reused")
 		l.open = append(l.open, f)
 	}
 }
@@ -55,7 +61,7 @@ func (l *ledger) continuable(f *file, foreignBlocks int) bool {
 // find returns the open blob for rows of a schema, nil if there is none.
 func (l *ledger) find(schema Fingerprint) *file {
 	for i := len(l.open) - 1; i >= 0; i-- {
-		if f := l.open[i]; f.Schema == schema && f.Codec == l.limits.Codec {
+		if f := l.open[i]; (f.Schema == schema || mutant.On("schemas share a blob")) && f.Codec == l.limits.Codec {
 			return f
 		}
 	}
@@ -67,6 +73,9 @@ func (l *ledger) find(schema Fingerprint) *file {
 func (l *ledger) full(f *file, n int) bool {
 	c := l.limits
 	size := f.Bytes + int64(len(f.buf)) + int64(len(f.raw)) + int64(n)
+	if mutant.On("one block too many") && f.Blocks() == c.MaxBlocks {
+		return false
+	}
 	return c.MaxRows > 0 && f.Rows >= c.MaxRows || f.Rows > 0 && size > c.MaxBytes || f.Blocks() >= c.MaxBlocks
 }
 
@@ -98,7 +107,11 @@ func (l *ledger) wrote(f *file, n int) {
 // cut counts the next block of f, of these bytes, and returns its id. fresh is used if this is the first of this life.
 func (f *file) cut(data []byte, fresh func() Nonce) BlockID {
 	if !f.ours {
-		f.Runs = append(f.Runs, Run{Nonce: fresh()})
+		run := Run{Nonce: fresh()}
+		if mutant.On("block nonce reused") {
+			run.Nonce = Nonce{}
+		}
+		f.Runs = append(f.Runs, run)
 		f.ours = true
 	}
 	run := &f.Runs[len(f.Runs)-1]
@@ -143,7 +156,7 @@ func (l *ledger) tick(nowMs int64) {
 }
 
 func (l *ledger) aged(f *file, nowMs int64) bool {
-	return f.OpenedMs != 0 && nowMs-f.OpenedMs >= int64(l.limits.MaxAge/time.Millisecond)
+	return !mutant.On("blobs never too old") && f.OpenedMs != 0 && nowMs-f.OpenedMs >= int64(l.limits.MaxAge/time.Millisecond)
 }
 
 // wantsCommit: a blob is done and no token says so, or is old; or the newest token lists what is long confirmed, which
@@ -176,6 +189,9 @@ func (l *ledger) returned() {
 	for _, f := range slices.Concat(l.done, l.open) {
 		f.fresh = false
 		f.prepared = f.Done
+	}
+	if mutant.On("token dropped early") {
+		l.done = nil
 	}
 	l.stale = false
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/strandline-io/strandline/internal/mutant"
 	"github.com/strandline-io/strandline/stream"
 )
 
@@ -51,8 +52,10 @@ func (w *writer) Restore(ctx context.Context, token []byte) error {
 	}
 	ctx, cancel := w.sink.cfg.Runtime.Context(ctx, w.sink.cfg.PrepareTimeout)
 	defer cancel()
-	if err := w.publish(ctx, t, nil); err != nil {
-		return err
+	if !mutant.On("restore does not publish") {
+		if err := w.publish(ctx, t, nil); err != nil {
+			return err
+		}
 	}
 	l := ledger{who: w.who, limits: w.ledger.limits}
 	l.restore(t)
@@ -89,6 +92,9 @@ func (w *writer) parse(token []byte) (*Token, error) {
 
 // verify checks that all blocks of an open blob are still staged, and counts the blocks of others under its name.
 func (w *writer) verify(ctx context.Context, b *Blob) (foreign int, err error) {
+	if mutant.On("restored blocks not looked for") {
+		return 0, nil
+	}
 	staged, err := w.staged(ctx, b.Name)
 	if err != nil {
 		return 0, err
@@ -151,7 +157,7 @@ func (w *writer) continues(ctx context.Context, b *Blob) (bool, error) {
 			}
 		}
 	})
-	return string(tail) == string(b.Sync[:]), err
+	return string(tail) == string(b.Sync[:]) && !mutant.On("a later owner's blob taken as another's"), err
 }
 
 func (w *writer) staged(ctx context.Context, name string) (ids []string, err error) {
@@ -190,6 +196,9 @@ func (w *writer) Write(ctx context.Context, r stream.SinkRecord) error {
 			return err
 		}
 		f = nil
+	}
+	if f != nil && !f.ours && mutant.On("a continuation writes a header") {
+		f.header = appendHeader(nil, schema.text, f.Codec, f.Sync)
 	}
 	if f == nil {
 		if f, err = w.create(ctx, r, schema); err != nil {
@@ -235,7 +244,7 @@ func (w *writer) create(ctx context.Context, r stream.SinkRecord, schema *Schema
 			return nil, err
 		}
 	}
-	if n := w.ledger.tokenBound(); n > w.sink.cfg.TokenBytes {
+	if n := w.ledger.tokenBound(); n > w.sink.cfg.TokenBytes && !mutant.On("token size not checked") {
 		err := &SizeError{What: fmt.Sprintf("the token of %d blobs", len(w.ledger.done)+len(w.ledger.open)), Size: n,
 			Limit: w.sink.cfg.TokenBytes, Fix: "commit more often, make blobs larger (MaxRows, MaxBytes), or raise TokenBytes"}
 		w.uploads.fail(err)
@@ -299,7 +308,7 @@ func (w *writer) stage(ctx context.Context, f *file) error {
 // settleName looks at a new name before its first block: one that others have filled with uncommitted blocks, or where
 // they use ids of another length, gets a suffix. What is staged there is not ours: the name is new.
 func (w *writer) settleName(ctx context.Context, f *file) error {
-	if f.probed {
+	if f.probed || mutant.On("a crowded name is used") {
 		return nil
 	}
 	for n := range maxSuffix {
@@ -327,10 +336,13 @@ func (w *writer) Prepare(ctx context.Context, epoch int64) ([]byte, error) {
 	var fresh []*file
 	for _, files := range [2][]*file{w.ledger.done, w.ledger.open} {
 		for _, f := range files {
+			if mutant.On("Prepare does not stage the rest") && f.Blocks() > 0 {
+				continue
+			}
 			if err := w.drain(ctx, f); err != nil {
 				return nil, err
 			}
-			if f.fresh {
+			if f.fresh && !mutant.On("new names not looked at") {
 				fresh = append(fresh, f)
 			}
 		}
@@ -338,8 +350,10 @@ func (w *writer) Prepare(ctx context.Context, epoch int64) ([]byte, error) {
 	if err := w.sink.each(len(fresh), func(i int) error { return w.checkFree(ctx, fresh[i].Name) }); err != nil {
 		return nil, err
 	}
-	if err := w.uploads.wait(ctx); err != nil {
-		return nil, err
+	if !mutant.On("Prepare does not wait for uploads") {
+		if err := w.uploads.wait(ctx); err != nil {
+			return nil, err
+		}
 	}
 	w.ledger.sealDue(w.nowMs)
 	t := w.ledger.token(epoch)
@@ -348,9 +362,12 @@ func (w *writer) Prepare(ctx context.Context, epoch int64) ([]byte, error) {
 		return nil, nil
 	}
 	token := t.AppendTo(nil)
-	if len(token) > w.sink.cfg.TokenBytes {
+	if len(token) > w.sink.cfg.TokenBytes && !mutant.On("token size not checked") {
 		return nil, &SizeError{What: fmt.Sprintf("the token of %d blobs", len(t.Blobs)), Size: len(token),
 			Limit: w.sink.cfg.TokenBytes, Fix: "commit more often, make blobs larger (MaxRows, MaxBytes), or raise TokenBytes"}
+	}
+	if mutant.On("blobs published before EndTxn") {
+		w.publish(ctx, t, nil)
 	}
 	w.ledger.returned()
 	return token, nil
@@ -412,7 +429,7 @@ func (w *writer) publishOne(ctx context.Context, b *Blob) error {
 	meta, ids := w.who.metadata(b, w.sink.cfg.Stream), b.BlockIDs()
 	for try := 1; ; try++ {
 		err := c.once(ctx, func(ctx context.Context) error { return store.Commit(ctx, b.Name, ids, meta) })
-		if err == nil {
+		if err == nil || kindOf(err) == ErrTemporary && mutant.On("a lost reply taken as published") {
 			return nil
 		}
 		var props Props
@@ -441,7 +458,11 @@ func (w *writer) publishOne(ctx context.Context, b *Blob) error {
 }
 
 // Finish makes everything open done.
-func (w *writer) Finish() { w.ledger.sealAll() }
+func (w *writer) Finish() {
+	if !mutant.On("Finish leaves blobs open") {
+		w.ledger.sealAll()
+	}
+}
 
 // WantsCommit reports that a blob is done and not in a token, or as old as blobs may get, or that the newest token lists
 // blobs that are visible by now.

@@ -108,12 +108,46 @@ var defects = []defect{
 	{"group with members deleted", inCores, "", 2000},
 	{"deleted offset takes the pending ones along", inCores, "model", 6000},
 	{"offsets outlive their topic", inCores, "model", 2000},
+
+	{"another's prefix taken", inBlobs, "taken", 100},
+	{"the claim of a dead start not durable", inBlobs, "error", 300},
+	{"restore does not publish", inBlobs, "lost", 100},
+	{"restored blocks not looked for", inBlobs, "gone", 500},
+	{"a later owner's blob taken as another's", inBlobs, "fenced", 150},
+	{"a continuation writes a header", inBlobs, "avro", 100},
+	{"token size not checked", inBlobs, "token", 200},
+	{"a crowded name is used", inBlobs, "error", 150},
+	{"Prepare does not stage the rest", inBlobs, "lost", 100},
+	{"new names not looked at", inBlobs, "name", 100},
+	{"Prepare does not wait for uploads", inBlobs, "gone", 100},
+	{"blobs published before EndTxn", inBlobs, "early", 100},
+	{"a lost reply taken as published", inBlobs, "lost", 100},
+	{"Finish leaves blobs open", inBlobs, "ends", 100},
+	{"a continuation has a sync marker of its own", inBlobs, "avro", 100},
+	{"block nonce reused", inBlobs, "avro", 100},
+	{"schemas share a blob", inBlobs, "content", 100},
+	{"one block too many", inBlobs, "blocks", 100},
+	{"blobs never too old", inBlobs, "age", 100},
+	{"token dropped early", inBlobs, "lost", 900},
+	{"a failed upload forgotten", inBlobs, "gone", 200},
+	{"a refusal taken as published", inBlobs, "lost", 150},
+	{"expired blocks taken as published", inBlobs, "lost", 750},
+	{"another's blob taken as ours", inBlobs, "lost", 150},
+	{"staged names not synced", inBlobs, "gone", 100},
+	{"parts not synced", inBlobs, "altered", 100},
+	{"a commit replaces", inBlobs, "replaced", 100},
+	{"published name not synced", inBlobs, "lost", 100},
+	{"blocks dropped before the name is durable", inBlobs, "gone", 150},
+	{"what a look finds not synced", inBlobs, "error", 300},
 }
 
 // inWorld is the broker's world with all checks, byReaders the same with those alone that a client could make.
 func inWorld(seed uint64) error { return world.Run(world.Options{Seed: seed}).Err }
 
 func byReaders(seed uint64) error { return world.Run(world.Options{Seed: seed, ReadersOnly: true}).Err }
+
+// inBlobs is the world of blob sinks.
+func inBlobs(seed uint64) error { return world.Run(world.Options{Seed: seed, Blobs: true}).Err }
 
 // inCores is the machine alone, under clients and crashes, against a model of the protocol.
 func inCores(seed uint64) error { return cores.Run(cores.Options{Seed: seed}).Err }

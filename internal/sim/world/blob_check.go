@@ -359,9 +359,10 @@ func (b *blobWorld) stageStrange() {
 	}
 }
 
-// intrudeAfter lets somebody take a name that a committed token lists.
-func (b *blobWorld) intrudeAfter(token []byte) {
-	if b.m.trouble != intruder || b.healed || len(token) == 0 || len(b.foreign) > 0 || !b.chance(20) {
+// afterCommit lets things happen between a transaction and the publication of what its token lists: somebody takes the
+// name, or the process is away for days.
+func (b *blobWorld) afterCommit(r *blobRuntime, token []byte) {
+	if b.healed || len(token) == 0 || b.m.trouble != intruder && !b.m.longDown || !b.chance(20) {
 		return
 	}
 	t, err := blob.ParseToken(token)
@@ -370,7 +371,12 @@ func (b *blobWorld) intrudeAfter(token []byte) {
 	}
 	for i := range t.Blobs {
 		if name := t.Blobs[i].Name; t.Blobs[i].Done && b.seen[name] == nil {
-			b.intrude(name)
+			if b.m.trouble == intruder && len(b.foreign) == 0 {
+				b.intrude(name)
+			}
+			if b.m.longDown && !r.dead {
+				b.after(0, func() { r.process.kill(b.daysDown()) })
+			}
 			return
 		}
 	}

@@ -54,6 +54,10 @@ func (d *blobDisk) Link(oldName, newName string) error {
 	d.begin(vfs.OpRename)
 	err := d.Mem.Link(oldName, newName)
 	d.b.named(newName, err)
+	if err == nil && d.b.killAtLink && !d.b.healed {
+		d.b.killAtLink, d.b.powerIn = false, 1+d.b.IntN(40)
+		d.b.dieHere(d.r)
+	}
 	return err
 }
 

@@ -21,8 +21,14 @@ const (
 	outcomeFenced
 )
 
+// maxBlobEvents is many times what any run needs.
+const maxBlobEvents = 150_000
+
 // rpc asks the cluster: do runs there if the request arrives. It reports whether the answer came.
 func (r *blobRuntime) rpc(b *blobWorld, do func()) bool {
+	if b.pushed > maxBlobEvents {
+		b.fail("ends: no end after %d events: %s", b.pushed, b.waiting())
+	}
 	answered, lost := false, 0
 	if !b.calm && b.IntN(100) < b.logBadPercent {
 		lost = 1 + b.IntN(2)
@@ -73,7 +79,7 @@ func (t *blobTask) commit(b *blobWorld, r *blobRuntime, epoch int, next int64, t
 		got = outcomeCommitted
 		t.rows, t.token, t.ended = next, token, ended
 		b.stats.Blobs.Commits++
-		b.intrudeAfter(token)
+		b.afterCommit(r, token)
 		b.tracef("%s commits task %d of %s up to row %d, token of %d bytes", r.name, t.number, t.job.name, next, len(token))
 	})
 	if !answered {

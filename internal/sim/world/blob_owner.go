@@ -17,12 +17,13 @@ type blobOwner struct {
 	epoch int
 	w     stream.SinkWriter
 	next  int64 // the next row
+
+	restoredUs int64
+	toldMs     int64 // the newest time that the writer was told
+	ends       int   // transactions behind the last row and the faults
 }
 
-const (
-	blobRestoreTries = 5
-	blobCommitTries  = 3
-)
+const blobRestoreTries = 5
 
 // run takes the task again after each failed or unknown transaction, until the task has ended or is another's.
 func (o *blobOwner) run() {
@@ -63,7 +64,7 @@ func (o *blobOwner) restore(token []byte) bool {
 			err = w.Restore(ctx, token)
 		}
 		if err == nil {
-			o.w = w
+			o.w, o.restoredUs, o.toldMs = w, o.b.nowUs, 0
 			o.b.stats.Blobs.Restores++
 			o.b.tracef("%s restores task %d at row %d", o.p.r.name, o.t.number, o.next)
 			return true
@@ -89,8 +90,9 @@ func (o *blobOwner) work() bool {
 		if !o.write() {
 			return false
 		}
-		wants := o.w.WantsCommit(o.b.wall())
-		o.p.r.sleep(o.b.Int64N(30 * msInUs))
+		o.toldMs = max(o.toldMs, o.b.wall())
+		wants := o.w.WantsCommit(o.toldMs)
+		o.p.r.sleep(o.b.Int64N(300 * msInUs))
 		if o.b.chance(2) {
 			o.p.r.sleep(o.b.Int64N(5 * secondInUs))
 		}
@@ -107,7 +109,7 @@ func (o *blobOwner) work() bool {
 
 // write gives some rows to the sink.
 func (o *blobOwner) write() bool {
-	for range min(o.b.Int64N(6), o.b.m.rows-o.next) {
+	for range min(o.b.Int64N(o.b.m.batch), o.b.m.rows-o.next) {
 		if o.b.chance(1) {
 			bad := stream.SinkRecord{Value: blob.Record{Schema: blobSchemas[0], Value: "no row"}, RowSequence: o.next}
 			var e *blob.RecordError
@@ -139,8 +141,11 @@ func (o *blobOwner) transact(n int64) (committed, ended bool) {
 		o.judge("Prepare", err)
 		return false, false
 	}
-	if len(token) > o.b.m.token {
-		o.b.fail("token: it has %d bytes, the limit is %d", len(token), o.b.m.token)
+	o.checkToken(token)
+	if last && o.b.healed {
+		if o.ends++; o.ends > 20 {
+			o.b.fail("ends: %d transactions after the last row something is still pending", o.ends)
+		}
 	}
 	ended = last && token == nil
 	if o.t.commit(o.b, o.p.r, o.epoch, o.next, token, ended) != outcomeCommitted {
@@ -155,8 +160,28 @@ func (o *blobOwner) transact(n int64) (committed, ended bool) {
 	return o.publish(token), false
 }
 
+// checkToken judges what Prepare returned.
+func (o *blobOwner) checkToken(token []byte) {
+	if len(token) == 0 {
+		return
+	}
+	if len(token) > o.b.m.token {
+		o.b.fail("token: it has %d bytes, the limit is %d", len(token), o.b.m.token)
+	}
+	t, err := blob.ParseToken(token)
+	if err != nil {
+		o.b.fail("token: %v", err)
+	}
+	for i := range t.Blobs {
+		if f := &t.Blobs[i]; !f.Done && f.OpenedMs > 0 && o.toldMs-f.OpenedMs >= o.b.m.maxAge.Milliseconds() {
+			o.b.fail("age: %s is %d ms old and still open", f.Name, o.toldMs-f.OpenedMs)
+		}
+	}
+}
+
 // publish is step 5. What fails stays in the token: either the writer goes on and lists it again, or the process ends.
 func (o *blobOwner) publish(token []byte) bool {
+	last := o.b.IntN(4)
 	for try := 0; ; try++ {
 		err := o.w.Commit(context.Background(), token)
 		if err == nil {
@@ -165,7 +190,7 @@ func (o *blobOwner) publish(token []byte) bool {
 		if !o.judge("Commit", err) {
 			return false
 		}
-		if try == blobCommitTries {
+		if try == last {
 			if o.b.chance(50) {
 				return true
 			}
@@ -196,8 +221,11 @@ func (o *blobOwner) judge(what string, err error) (again bool) {
 		o.t.job.stop(o.p, err, fenced.Name, false)
 		o.wait()
 	case errors.As(err, &gone):
-		if b.service == nil || !b.service.expired[gone.Name] {
+		if b.service == nil || b.service.expired[gone.Name] == 0 {
 			b.fail("gone: %s: %v", what, err)
+		}
+		if what == "Commit" && b.service.expired[gone.Name] < o.restoredUs {
+			b.fail("gone: blocks expired before the restore, which did not say so: %v", err)
 		}
 		o.t.job.stop(o.p, err, "", true)
 		o.wait()
@@ -222,10 +250,15 @@ func (o *blobOwner) judge(what string, err error) (again bool) {
 		}
 		return false
 	}
-	if !errors.Is(err, blob.ErrTemporary) && !errors.Is(err, context.DeadlineExceeded) {
+	if !temporary(err) {
 		b.fail("error: %s: %v", what, err)
 	}
 	return true
+}
+
+// temporary: to be tried again, as is what a disk says in the middle of a file.
+func temporary(err error) bool {
+	return errors.Is(err, blob.ErrTemporary) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, errInjected)
 }
 
 // judgeStart is judge for the claim of the prefix.
@@ -238,7 +271,7 @@ func (p *blobProcess) judgeStart(err error) {
 			p.b.fail("owner: %v", err)
 		}
 		p.job.stop(p, err, "", true)
-	case !errors.Is(err, blob.ErrTemporary) && !errors.Is(err, context.DeadlineExceeded):
+	case !temporary(err):
 		p.b.fail("error: start: %v", err)
 	default:
 		p.exit(p.b.Int64N(secondInUs))

@@ -15,6 +15,7 @@ const forever = int64(1) << 50
 type blobRuntime struct {
 	w             *World
 	name          string
+	process       *blobProcess
 	coroutines    []*coroutine
 	waiting       []*coroutine
 	frozenUntilUs int64

@@ -25,12 +25,12 @@ type blobService struct {
 	store    blob.Store
 	inFlight int
 	staged   map[string]int64 // when the last block was staged, by name
-	expired  map[string]bool  // names that lost uncommitted blocks to time
+	expired  map[string]int64 // when names lost uncommitted blocks to time
 }
 
 func newBlobService(b *blobWorld) *blobService {
 	f := blobtest.NewFake()
-	return &blobService{b: b, fake: f, store: f.Client("service"), staged: map[string]int64{}, expired: map[string]bool{}}
+	return &blobService{b: b, fake: f, store: f.Client("service"), staged: map[string]int64{}, expired: map[string]int64{}}
 }
 
 // delay is how long a message is on its way.
@@ -52,7 +52,7 @@ func (s *blobService) expire(name string) {
 	if at, ok := s.staged[name]; ok && s.b.nowUs-at > blobExpiryUs {
 		delete(s.staged, name)
 		s.fake.Expire(name)
-		s.expired[name] = true
+		s.expired[name] = at + blobExpiryUs
 		s.b.tracef("the blocks of %s expire", name)
 	}
 }
@@ -89,11 +89,11 @@ func (c *blobClient) call(ctx context.Context, op, name string, do func() error)
 	}
 	bad := 0
 	if !s.b.calm && w.IntN(100) < s.b.badPercent {
-		bad = 1 + w.IntN(3)
+		bad = 1 + w.IntN(4)
 	}
 	switch bad {
 	case 1: // the request is lost
-	case 2:
+	case 2, 3:
 		answer(failed(errBusy))
 	default:
 		s.inFlight++

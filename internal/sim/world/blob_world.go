@@ -57,6 +57,7 @@ type blobWorld struct {
 	calm          bool
 	diskFaults    map[vfs.Op]int // how many calls later one fails
 	killIn        int            // how many calls later a process dies within one
+	killAtLink    bool           // a process dies right after it has published, and the power is lost soon
 	powerIn       int            // likewise the machine
 	badPercent    int            // of calls of the store
 	logBadPercent int
@@ -79,7 +80,8 @@ type blobMode struct {
 	maxAge    time.Duration
 	uploads   int
 	tries     int
-	token     int // TokenBytes
+	token     int   // TokenBytes
+	batch     int64 // less rows than that are written at a time
 	longDown  bool
 	trouble   string
 }
@@ -98,7 +100,7 @@ func (b *blobWorld) draw() {
 		folder: b.chance(35), tasks: 1 + b.IntN(2), schemas: 1 + max(0, b.IntN(4)-1), rows: 10 + b.Int64N(60),
 		maxRows: b.Int64N(15), finishes: b.chance(40), codec: blob.Null, block: 1 + b.IntN(200), maxBytes: 1 << 20,
 		maxBlocks: 3 + b.IntN(20), maxAge: time.Duration(20+b.IntN(4000)) * time.Millisecond, uploads: 1 + b.IntN(4),
-		tries: 2 + b.IntN(4), token: blob.DefaultTokenBytes,
+		tries: 1 + b.IntN(5), token: blob.DefaultTokenBytes,
 	}
 	m.avroBlock = 1 + m.block/3
 	switch n := b.IntN(100); {
@@ -114,15 +116,18 @@ func (b *blobWorld) draw() {
 		m.byRows, m.schemas, m.finishes, m.maxBytes, m.maxBlocks, m.maxAge = true, 1, false, 1<<20, 49_000, blob.MaxMaxAge
 		m.maxRows = 1 + b.Int64N(15)
 	}
-	if b.chance(10) {
-		m.token = 1 << 10
+	if m.batch = 6; b.chance(5) {
+		m.token, m.maxRows, m.batch = 1<<10, 1+b.Int64N(2), 40
 	}
 	m.longDown = !m.folder && !m.byRows && b.chance(15)
 	if b.chance(30) {
 		m.trouble = []string{leftover, intruder, strange, rival}[b.IntN(4)]
 	}
 	b.calm = b.chance(5)
-	b.badPercent, b.logBadPercent = b.IntN(15), b.IntN(15)
+	if b.badPercent, b.logBadPercent = b.IntN(15), b.IntN(15); b.chance(15) {
+		b.badPercent = 30 + b.IntN(15)
+	}
+	b.killAtLink = m.folder && b.chance(15)
 	b.tracef("blob mode %+v, %d %% and %d %% bad, calm %t", *m, b.badPercent, b.logBadPercent, b.calm)
 }
 
@@ -193,7 +198,7 @@ func (b *blobWorld) fault() {
 	case n < 17:
 		b.killIn = 1 + b.IntN(40)
 	case b.m.folder && n < 18:
-		b.killIn, b.powerIn = 1+b.IntN(20), 1+b.IntN(60)
+		b.killAtLink = true
 	case b.m.folder && n < 19:
 		b.losePower()
 	case b.m.folder:
@@ -214,12 +219,16 @@ func (b *blobWorld) dieInCall(r *blobRuntime) {
 	}
 	if b.killIn > 0 {
 		if b.killIn--; b.killIn == 0 {
-			i := slices.IndexFunc(b.processes, func(p *blobProcess) bool { return p.r == r })
-			b.stats.Blobs.Kills++
-			b.processes[i].exit(b.down())
-			r.sleep(forever)
+			b.dieHere(r)
 		}
 	}
+}
+
+// dieHere ends a process within the call that it makes.
+func (b *blobWorld) dieHere(r *blobRuntime) {
+	b.stats.Blobs.Kills++
+	r.process.exit(b.down())
+	r.sleep(forever)
 }
 
 // down is how long a process that was killed is away.
@@ -298,6 +307,7 @@ func (j *blobJob) start() {
 	}
 	j.started++
 	p := &blobProcess{b: b, job: j, r: &blobRuntime{w: b.World, name: fmt.Sprintf("%s-%d", j.name, j.started)}}
+	p.r.process = p
 	p.sink = blob.New("out", b.storeOf(p.r), b.options(p.r))
 	j.current = p
 	b.processes = append(b.processes, p)

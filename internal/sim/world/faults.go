@@ -96,6 +96,9 @@ func (w *World) fillDisk() {
 func (w *World) jumpClock(ms int64) {
 	w.wallMs += ms
 	w.wallJumpedMs += max(ms, 0)
+	if ms < 0 {
+		w.jumpsBack++
+	}
 	w.tracef("the wall clock jumps by %d ms", ms)
 }
 

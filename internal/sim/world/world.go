@@ -101,6 +101,7 @@ type World struct {
 	process      *process        // nil while it is down
 	wallMs       int64           // the wall clock at virtual time 0; jumps move it
 	wallJumpedMs int64           // forward, in all
+	jumpsBack    int             // of the wall clock
 	upUs         int64           // how long the broker was up in earlier lives
 	volatile     map[uint32]bool // partitions that may be deleted
 	mode         mode

@@ -93,6 +93,12 @@ type Config struct {
 	// FetchMemoryBytes bounds the record bytes that all Fetch responses together hold in memory. Default 256 MiB, or
 	// FetchMaxBytes if that is more.
 	FetchMemoryBytes int64
+	// MaxFetchSessions bounds the fetch sessions (KIP-227), by which clients that read many partitions ask only for what
+	// has changed. Default 1,000; -1 keeps none. Clients for whom there is no session name all their partitions each time.
+	MaxFetchSessions int
+	// FetchSessionMemoryBytes bounds the memory of all fetch sessions, about 400 bytes for each partition of each. Default
+	// 64 MiB.
+	FetchSessionMemoryBytes int64
 	// IdleTimeout closes connections on which nothing happens. Default 10 minutes.
 	IdleTimeout time.Duration
 	// StallTimeout closes connections whose client stops in the middle of a request, or does not read its responses:
@@ -119,6 +125,8 @@ const (
 	DefaultRequestMemoryBytes  = 256 << 20
 	DefaultFetchMaxBytes       = 55 << 20
 	DefaultFetchMemoryBytes    = 256 << 20
+	DefaultMaxFetchSessions    = 1000
+	DefaultFetchSessionBytes   = 64 << 20
 	DefaultIdleTimeout         = 10 * time.Minute
 	DefaultStallTimeout        = 30 * time.Second
 
@@ -140,6 +148,8 @@ func (c Config) orDefaults() Config {
 	def(&c.RequestMemoryBytes, max(DefaultRequestMemoryBytes, 2*int64(c.MaxRequestBytes)))
 	def(&c.FetchMaxBytes, DefaultFetchMaxBytes)
 	def(&c.FetchMemoryBytes, max(DefaultFetchMemoryBytes, int64(c.FetchMaxBytes)))
+	def(&c.MaxFetchSessions, DefaultMaxFetchSessions)
+	def(&c.FetchSessionMemoryBytes, DefaultFetchSessionBytes)
 	def(&c.IdleTimeout, DefaultIdleTimeout)
 	def(&c.StallTimeout, DefaultStallTimeout)
 	if c.Logger == nil {
@@ -194,6 +204,8 @@ func (c Config) Validate() error {
 	within("RequestMemoryBytes", c.RequestMemoryBytes, 2*int64(c.MaxRequestBytes), 1<<50)
 	within("FetchMaxBytes", int64(c.FetchMaxBytes), 1<<10, 1<<30)
 	within("FetchMemoryBytes", c.FetchMemoryBytes, int64(c.FetchMaxBytes), 1<<50)
+	within("MaxFetchSessions", int64(c.MaxFetchSessions), -1, 100_000)
+	within("FetchSessionMemoryBytes", c.FetchSessionMemoryBytes, 1, 1<<50)
 	within("IdleTimeout in ms", c.IdleTimeout.Milliseconds(), 1, 1<<40)
 	within("StallTimeout in ms", c.StallTimeout.Milliseconds(), 1, 1<<40)
 	return errors.Join(problems...)

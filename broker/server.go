@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -89,9 +90,12 @@ func newBroker(cfg Config, listener net.Listener, engine loop, clusterID string)
 		served:    make(chan struct{}),
 		conns:     make(map[*conn]struct{}),
 	}
+	var seed [32]byte
+	rand.Read(seed[:])
 	b.edge = edge.New(edge.Config{
 		Board: engine.Board(), Now: cfg.Now, Log: cfg.Logger, Pool: &b.pool, FetchMaxBytes: cfg.FetchMaxBytes,
 		FetchMemoryBytes: cfg.FetchMemoryBytes, RebuildMemoryBytes: cfg.RequestMemoryBytes,
+		FetchSessions: cfg.MaxFetchSessions, FetchSessionBytes: cfg.FetchSessionMemoryBytes, SessionSeed: seed,
 	})
 	return b
 }

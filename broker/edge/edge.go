@@ -24,12 +24,18 @@ type Config struct {
 	FetchMemoryBytes int64
 	// RebuildMemoryBytes bounds batches that are stored in another compression than they came in.
 	RebuildMemoryBytes int64
+	// FetchSessions bounds the fetch sessions that are kept, FetchSessionBytes the memory that they take.
+	FetchSessions     int
+	FetchSessionBytes int64
+	// SessionSeed makes the ids of sessions: another one at each start.
+	SessionSeed [32]byte
 }
 
 // Edge serves all connections. It may be called from anywhere.
 type Edge struct {
 	Config
 	fetchBudget *wire.Budget
+	sessions    *sessions
 	rebuilding  *wire.Budget
 	unpacking   chan struct{} // one token for each batch that may be decompressed at a time
 }
@@ -39,6 +45,7 @@ func New(cfg Config) *Edge {
 	return &Edge{
 		Config:      cfg,
 		fetchBudget: wire.NewBudget(cfg.FetchMemoryBytes),
+		sessions:    newSessions(cfg.FetchSessions, cfg.FetchSessionBytes, cfg.SessionSeed, cfg.Now),
 		rebuilding:  wire.NewBudget(cfg.RebuildMemoryBytes),
 		unpacking:   make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
 	}

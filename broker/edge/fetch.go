@@ -19,20 +19,36 @@ type Fetcher struct {
 	edge    *Edge
 	req     *kmsg.FetchRequest
 	code    int16
+	byID    bool
 	encoder wire.FetchResponse
-	parts   []fetchPart
+	parts   []*fetchPart // those of own, or of session
 	records fetchRecords
+	own     ownParts
+	// session is what the request goes on with, or what its response begins.
+	session *session
+	answer  []*fetchPart // what the response tells
+}
+
+// ownParts are the partitions of a request that names them all.
+type ownParts struct {
+	parts []fetchPart
+	refs  []*fetchPart
 }
 
 // NewFetcher returns a Fetcher.
 func (e *Edge) NewFetcher() *Fetcher { return &Fetcher{edge: e} }
 
-// fetchPart is one partition of a Fetch request.
+// fetchPart is one partition that a Fetch request asks for, itself or by its session.
 type fetchPart struct {
-	req  *kmsg.FetchRequestTopicPartition
-	part *sequencer.Partition // nil: code says why
-	code int16
-	byID bool
+	topic   string // empty if the request names topics by id
+	topicID [16]byte
+	ask     fetchAsk
+	part    *sequencer.Partition // nil: code says why
+	code    int16
+	// forgotten says that a session's client does not want it any more.
+	forgotten bool
+	// told is what the session's client knows.
+	told toldOffsets
 	// view is what the response tells; it is loaded once per evaluation.
 	view *sequencer.Published
 	out  wire.FetchPartition
@@ -40,42 +56,132 @@ type fetchPart struct {
 	records []byte
 }
 
-// Kafka's names for fetch sessions (KIP-227). This broker keeps none: it answers session id 0, and every request
-// names all its partitions.
-const (
-	sessionInitialEpoch = 0
-	sessionFinalEpoch   = -1
-)
+// fetchAsk is what a client wants of a partition.
+type fetchAsk struct {
+	index, maxBytes        int32
+	offset                 int64
+	leaderEpoch, lastEpoch int32
+}
+
+func askOf(p *kmsg.FetchRequestTopicPartition) fetchAsk {
+	return fetchAsk{
+		index: p.Partition, maxBytes: p.PartitionMaxBytes, offset: p.FetchOffset,
+		leaderEpoch: p.CurrentLeaderEpoch, lastEpoch: p.LastFetchedEpoch,
+	}
+}
+
+// toldOffsets is what a session's client was told last of a partition.
+type toldOffsets struct{ highWatermark, lastStable, logStart int64 }
+
+// toldNothing makes the next response tell of the partition.
+var toldNothing = toldOffsets{-1, -1, -1}
+
+// note takes down what the response tells. It reports whether the client does not know it yet. Errors are told each
+// time, and what follows them too.
+func (t *toldOffsets) note(p *fetchPart) (news bool) {
+	o := &p.out
+	now := toldOffsets{o.HighWatermark, o.LastStable, o.LogStart}
+	news = *t != now || len(p.records) > 0 || o.ErrorCode != 0 || o.Diverging != nil
+	if *t = now; o.ErrorCode != 0 {
+		*t = toldNothing
+	}
+	return news
+}
+
+func (p *fetchPart) key() partKey { return partKey{p.topic, p.topicID, p.ask.index} }
+
+// find looks the partition up, unless it is known and still there.
+func (p *fetchPart) find(e *Edge, byID bool) {
+	if p.part != nil && !p.part.Load().Deleted {
+		return
+	}
+	p.told = toldNothing
+	p.part, _, p.code = e.partition(p.topic, p.topicID, byID, p.ask.index)
+}
 
 const (
 	fetchTopicIDs = 13 // the first version that names topics by id
 	movedRetries  = 8  // how often a partition's view is loaded again because its batches have moved
+	// keepParts is for how many partitions a connection keeps memory between two requests.
+	keepParts = 1024
 )
 
 // Begin takes a request. It reports false if only Response is left to be called.
 func (f *Fetcher) Begin(req *kmsg.FetchRequest) bool {
-	f.req, f.code, f.parts = req, 0, f.parts[:0]
-	if req.Version >= 7 && (req.SessionID != 0 || req.SessionEpoch != sessionInitialEpoch && req.SessionEpoch != sessionFinalEpoch) {
+	f.req, f.code, f.byID = req, 0, req.Version >= fetchTopicIDs
+	all := f.edge.sessions
+	if req.Version < sessionsVersion {
+		f.askAll()
+		return true
+	}
+	if req.SessionEpoch == sessionInitialEpoch || req.SessionEpoch == sessionFinalEpoch {
+		all.close(req.SessionID)
+		f.askAll()
+		return true
+	}
+	if f.session, f.code = all.continueAt(req.SessionID, req.SessionEpoch, f.byID); f.code != 0 {
+		return false
+	}
+	if !all.update(f.session, f.edge, req) {
+		// The client begins anew, and is told then that there is no session for so much.
 		f.code = kerr.FetchSessionIDNotFound.Code
 		return false
 	}
-	byID := req.Version >= fetchTopicIDs
-	for i := range req.Topics {
-		t := &req.Topics[i]
-		for k := range t.Partitions {
-			p := fetchPart{req: &t.Partitions[k], byID: byID}
-			p.part, _, p.code = f.edge.partition(t.Topic, t.TopicID, byID, p.req.Partition)
-			f.parts = append(f.parts, p)
-		}
+	if f.parts = f.session.parts; len(f.parts) == 0 {
+		all.close(f.session.id)
+		f.leaveSession()
 	}
 	return true
+}
+
+func (f *Fetcher) leaveSession() {
+	if f.session != nil {
+		f.edge.sessions.rest(f.session)
+		f.session = nil
+	}
+}
+
+// askAll takes all partitions from the request.
+func (f *Fetcher) askAll() {
+	total := 0
+	for i := range f.req.Topics {
+		total += len(f.req.Topics[i].Partitions)
+	}
+	o := &f.own
+	if cap(o.parts) < total {
+		*o = ownParts{make([]fetchPart, 0, total), make([]*fetchPart, 0, total)}
+	}
+	for i := range f.req.Topics {
+		t := &f.req.Topics[i]
+		for k := range t.Partitions {
+			o.parts = append(o.parts, fetchPart{ask: askOf(&t.Partitions[k]), told: toldNothing})
+			p := &o.parts[len(o.parts)-1]
+			if f.byID {
+				p.topicID = t.TopicID
+			} else {
+				p.topic = t.Topic
+			}
+			p.find(f.edge, f.byID)
+			o.refs = append(o.refs, p)
+		}
+	}
+	f.parts = o.refs
 }
 
 // End lets go of the request and its memory; the response must have been written.
 func (f *Fetcher) End() {
 	f.records.release(f.edge)
-	clear(f.parts)
-	f.req = nil
+	for _, p := range f.parts {
+		p.view, p.records, p.out = nil, nil, wire.FetchPartition{}
+	}
+	f.leaveSession()
+	f.req, f.parts = nil, nil
+	clear(f.own.parts)
+	clear(f.answer)
+	f.own.parts, f.own.refs, f.answer = f.own.parts[:0], f.own.refs[:0], f.answer[:0]
+	if max(cap(f.own.parts), cap(f.answer)) > keepParts {
+		f.own, f.answer = ownParts{}, nil
+	}
 }
 
 // Watch lets w be woken when a partition of the request changes, until Unwatch.
@@ -103,8 +209,8 @@ func (f *Fetcher) Evaluate(last bool, cancel <-chan struct{}) (enough, ok bool) 
 	req := f.req
 	urgent, readable := len(f.parts) == 0, false
 	for i := range f.parts {
-		p := &f.parts[i]
-		p.look(req.IsolationLevel)
+		p := f.parts[i]
+		p.look(req.IsolationLevel, f.byID)
 		urgent = urgent || p.code != 0 || p.out.Diverging != nil
 		readable = readable || p.readable(req.IsolationLevel)
 	}
@@ -113,7 +219,7 @@ func (f *Fetcher) Evaluate(last bool, cancel <-chan struct{}) (enough, ok bool) 
 	}
 	budget := int(min(req.MaxBytes, f.edge.FetchMaxBytes))
 	for i := range f.parts {
-		p := &f.parts[i]
+		p := f.parts[i]
 		if !p.readable(req.IsolationLevel) {
 			continue
 		}
@@ -130,9 +236,9 @@ func (f *Fetcher) Evaluate(last bool, cancel <-chan struct{}) (enough, ok bool) 
 }
 
 // look loads the partition's view and judges what the client asked of it.
-func (p *fetchPart) look(isolation int8) {
+func (p *fetchPart) look(isolation int8, byID bool) {
 	p.records = nil
-	p.out = wire.FetchPartition{Index: p.req.Partition, HighWatermark: -1, LastStable: -1, LogStart: -1}
+	p.out = wire.FetchPartition{Index: p.ask.index, HighWatermark: -1, LastStable: -1, LogStart: -1}
 	if p.part == nil {
 		p.out.ErrorCode = p.code
 		return
@@ -144,8 +250,8 @@ func (p *fetchPart) look(isolation int8) {
 		v = &parts
 	}
 	p.view = v
-	p.code = checkEpoch(v, p.req.CurrentLeaderEpoch)
-	if v.Deleted && p.byID {
+	p.code = checkEpoch(v, p.ask.leaderEpoch)
+	if v.Deleted && byID {
 		p.code = kerr.UnknownTopicID.Code
 	}
 	if p.code == kerr.FencedLeaderEpoch.Code {
@@ -153,13 +259,13 @@ func (p *fetchPart) look(isolation int8) {
 	}
 	if p.code == 0 {
 		p.out.HighWatermark, p.out.LastStable, p.out.LogStart = v.HighWatermark, v.LastStable, v.LogStart
-		if p.req.FetchOffset < v.LogStart || p.req.FetchOffset > v.HighWatermark {
+		if p.ask.offset < v.LogStart || p.ask.offset > v.HighWatermark {
 			p.code = kerr.OffsetOutOfRange.Code
 		}
 	}
-	if p.code == 0 && p.req.LastFetchedEpoch >= 0 {
-		epoch, end := epochEnd(v, p.req.LastFetchedEpoch)
-		if epoch < p.req.LastFetchedEpoch || end < p.req.FetchOffset {
+	if p.code == 0 && p.ask.lastEpoch >= 0 {
+		epoch, end := epochEnd(v, p.ask.lastEpoch)
+		if epoch < p.ask.lastEpoch || end < p.ask.offset {
 			p.out.Diverging = &wire.FetchEpochEnd{Epoch: epoch, EndOffset: end}
 		}
 	}
@@ -171,14 +277,14 @@ func (p *fetchPart) look(isolation int8) {
 
 // readable reports whether look found something to read.
 func (p *fetchPart) readable(isolation int8) bool {
-	return p.code == 0 && p.part != nil && p.out.Diverging == nil && p.req.FetchOffset < limitOf(p.view, isolation)
+	return p.code == 0 && p.part != nil && p.out.Diverging == nil && p.ask.offset < limitOf(p.view, isolation)
 }
 
 // readPart reads the partition's records, at most left bytes, except that the first batch of a response comes whole.
 // got is false if there is no memory for it at the moment.
 func (f *Fetcher) readPart(p *fetchPart, left int, cancel <-chan struct{}) (got, ok bool) {
 	r, budget, isolation := &f.records, f.edge.fetchBudget, f.req.IsolationLevel
-	want := min(int(max(p.req.PartitionMaxBytes, 0)), max(left, 0), maxPartBytes)
+	want := min(int(max(p.ask.maxBytes, 0)), max(left, 0), maxPartBytes)
 	first := r.size == 0
 	if first {
 		n, ok := budget.Acquire(int64(want), cancel)
@@ -194,12 +300,12 @@ func (f *Fetcher) readPart(p *fetchPart, left int, cancel <-chan struct{}) (got,
 	var read []byte
 	var err error
 	for range movedRetries {
-		read, err = p.view.Log.Read(r.room(f.edge.Pool, want), p.req.FetchOffset, limitOf(p.view, isolation), want, first)
+		read, err = p.view.Log.Read(r.room(f.edge.Pool, want), p.ask.offset, limitOf(p.view, isolation), want, first)
 		if !errors.Is(err, segment.ErrMoved) {
 			break
 		}
 		// The batches have moved to files since the view was published; a newer one knows where.
-		if p.look(isolation); !p.readable(isolation) {
+		if p.look(isolation, f.byID); !p.readable(isolation) {
 			break
 		}
 	}
@@ -214,31 +320,39 @@ func (f *Fetcher) readPart(p *fetchPart, left int, cancel <-chan struct{}) (got,
 	switch {
 	case p.code != 0:
 	case err != nil:
-		f.edge.Log.Error("a partition cannot be read", "partition", p.view.Partition, "offset", p.req.FetchOffset, "error", err)
+		f.edge.Log.Error("a partition cannot be read", "partition", p.view.Partition, "offset", p.ask.offset, "error", err)
 		p.code = kerr.KafkaStorageError.Code
 		p.out.ErrorCode = p.code
 	case isolation == isolationReadCommitted && len(read) > 0 && len(p.view.Aborted) > 0:
-		p.out.Aborted = abortedWithin(p.view, p.req.FetchOffset, read)
+		p.out.Aborted = abortedWithin(p.view, p.ask.offset, read)
 	}
 	return true, true
 }
 
 // Response encodes the answer, records and all, without copying them: they belong to f until End. endpoint is how the
-// client reaches this broker.
+// client reaches this broker. It is called once for each request.
 func (f *Fetcher) Response(correlationID int32, endpoint wire.FetchBroker) net.Buffers {
-	topics := f.req.Topics
-	if f.code != 0 {
-		topics = nil
+	f.choose()
+	id := int32(sessionNone)
+	if f.session != nil && f.code == 0 {
+		id = f.session.id
 	}
-	f.encoder.Begin(f.req.Version, correlationID, f.code, len(topics))
+	topics := 0
+	for i := range f.answer {
+		if i == 0 || !f.answer[i].sameTopic(f.answer[i-1]) {
+			topics++
+		}
+	}
+	f.encoder.Begin(f.req.Version, correlationID, f.code, id, topics)
 	var named *wire.FetchBroker
-	at := 0
-	for i := range topics {
-		t := &topics[i]
-		f.encoder.Topic(t.Topic, t.TopicID, len(t.Partitions))
-		for range t.Partitions {
-			p := &f.parts[at]
-			at++
+	for i := 0; i < len(f.answer); {
+		first, end := f.answer[i], i+1
+		for end < len(f.answer) && f.answer[end].sameTopic(first) {
+			end++
+		}
+		f.encoder.Topic(first.topic, first.topicID, end-i)
+		for ; i < end; i++ {
+			p := f.answer[i]
 			if p.out.Leader != nil {
 				p.out.Leader.ID = endpoint.ID
 				named = &endpoint
@@ -249,6 +363,30 @@ func (f *Fetcher) Response(correlationID int32, endpoint wire.FetchBroker) net.B
 	}
 	pieces, _ := f.encoder.Finish(nil, named)
 	return pieces
+}
+
+func (p *fetchPart) sameTopic(other *fetchPart) bool {
+	return p.topic == other.topic && p.topicID == other.topicID
+}
+
+// choose fills answer: with everything, or with what a session's client does not know yet. The first answer of a session
+// begins it.
+func (f *Fetcher) choose() {
+	switch {
+	case f.code != 0:
+	case f.session != nil:
+		for _, p := range f.parts {
+			if p.told.note(p) {
+				f.answer = append(f.answer, p)
+			}
+		}
+		f.session.answered()
+	default:
+		f.answer = append(f.answer, f.parts...)
+		if f.req.Version >= sessionsVersion && f.req.SessionEpoch == sessionInitialEpoch {
+			f.session = f.edge.sessions.begin(f.parts, f.byID)
+		}
+	}
 }
 
 // fetchRecords is the memory that one response's records are read into: few pooled chunks, none of which moves once

@@ -60,13 +60,11 @@ const (
 	fetchTopicIDs   = 13
 	fetchEndpoints  = 16
 	noReadReplica   = -1
-	sessionlessID   = 0
 	fetchErrorsFrom = 7
 )
 
-// Begin starts a response for topics topics. The session id is always 0: this broker keeps no fetch sessions, which
-// KIP-227 allows.
-func (f *FetchResponse) Begin(version int16, correlationID int32, errorCode int16, topics int) {
+// Begin starts a response for topics topics. sessionID is 0 where there is no fetch session (KIP-227, version 7).
+func (f *FetchResponse) Begin(version int16, correlationID int32, errorCode int16, sessionID int32, topics int) {
 	f.version = version
 	clear(f.cuts)
 	f.cuts = f.cuts[:0]
@@ -76,7 +74,7 @@ func (f *FetchResponse) Begin(version int16, correlationID int32, errorCode int1
 	h = appendInt32(h, 0) // throttle
 	if version >= fetchErrorsFrom {
 		h = appendInt16(h, errorCode)
-		h = appendInt32(h, sessionlessID)
+		h = appendInt32(h, sessionID)
 	}
 	f.head = f.appendLen(h, topics)
 }

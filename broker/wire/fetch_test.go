@@ -28,7 +28,7 @@ func TestFetchEqualsTheCodec(t *testing.T) {
 }
 
 func encode(f *FetchResponse, resp *kmsg.FetchResponse, endpoint *FetchBroker) []byte {
-	f.Begin(resp.Version, 11, resp.ErrorCode, len(resp.Topics))
+	f.Begin(resp.Version, 11, resp.ErrorCode, resp.SessionID, len(resp.Topics))
 	for _, topic := range resp.Topics {
 		f.Topic(topic.Topic, topic.TopicID, len(topic.Partitions))
 		for _, p := range topic.Partitions {
@@ -119,7 +119,7 @@ func randomFetch(r *rand.Rand, version int16) (resp *kmsg.FetchResponse, endpoin
 func TestFetchDoesNotCopyRecords(t *testing.T) {
 	records := []byte("aaaabb")
 	var f FetchResponse
-	f.Begin(12, 1, 0, 1)
+	f.Begin(12, 1, 0, 0, 1)
 	f.Topic("t", [16]byte{}, 2)
 	f.Partition(&FetchPartition{}, records[:4])
 	f.Partition(&FetchPartition{Index: 1}, records[4:])
@@ -135,7 +135,7 @@ func TestFetchEncodingDoesNotAllocate(t *testing.T) {
 	var f FetchResponse
 	pieces := make(net.Buffers, 0, 32)
 	allocs := testing.AllocsPerRun(100, func() {
-		f.Begin(16, 1, 0, 1)
+		f.Begin(16, 1, 0, 0, 1)
 		f.Topic("topic", [16]byte{}, 10)
 		for i := range int32(10) {
 			f.Partition(&FetchPartition{Index: i}, records[100*i:100*i+100])

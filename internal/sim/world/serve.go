@@ -2,6 +2,7 @@ package world
 
 import (
 	"context"
+	"encoding/binary"
 	"log/slog"
 	"slices"
 	"time"
@@ -222,10 +223,13 @@ func (p *process) wakeParked() {
 
 // newEdge wires what connections decide.
 func (p *process) newEdge() *edge.Edge {
+	var seed [32]byte
+	binary.BigEndian.PutUint64(seed[:], p.w.stream("fetch sessions").Uint64())
 	return edge.New(edge.Config{
 		Board: p.board, Pool: &p.pool, Log: slog.New(alarm{p}),
 		Now:           func() time.Time { return time.UnixMilli(p.w.wall()) },
 		FetchMaxBytes: 1 << 20, FetchMemoryBytes: 64 << 20, RebuildMemoryBytes: 64 << 20,
+		FetchSessions: 100, FetchSessionBytes: 1 << 20, SessionSeed: seed,
 	})
 }
 

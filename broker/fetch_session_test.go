@@ -290,69 +290,81 @@ func TestFetchSessionsTakeTurns(t *testing.T) {
 	s.want("and back", one(s.request([]position{{"a", 1, 1}})), "a/0=0:1")
 }
 
+// sessionLimits opens sessions of so many partitions on a broker whose clock the test moves.
+type sessionLimits struct {
+	c      *rawClient
+	passed atomic.Int64
+}
+
+func limitSessions(t *testing.T, change func(*broker.Config)) *sessionLimits {
+	l := &sessionLimits{}
+	start := time.Now()
+	l.c = dial(t, brokertest.Start(t, brokertest.Configure(func(c *broker.Config) {
+		c.Now = func() time.Time { return start.Add(time.Duration(l.passed.Load())) }
+		change(c)
+	})))
+	createTopic(l.c, "a", 100)
+	return l
+}
+
+func (l *sessionLimits) wait(d time.Duration) { l.passed.Add(int64(d)) }
+
+func (l *sessionLimits) open(n int) *sessionClient {
+	l.c.t.Helper()
+	s := &sessionClient{c: l.c, version: 12}
+	var wanted []position
+	for i := range n {
+		wanted = append(wanted, position{"a", int32(i), 0})
+	}
+	s.id = ask[*kmsg.FetchResponse](l.c, s.request(wanted)).SessionID
+	s.epoch = 1
+	return s
+}
+
 // TestFetchSessionsAreBounded: a new session replaces one that is not used, or that is old and smaller, as in Apache
 // Kafka; else there is none.
 func TestFetchSessionsAreBounded(t *testing.T) {
-	var passed atomic.Int64
-	start := time.Now()
-	f := func(change func(*broker.Config)) (*rawClient, func(n int) *sessionClient) {
-		passed.Store(0)
-		c := dial(t, brokertest.Start(t, brokertest.Configure(func(c *broker.Config) {
-			c.MaxFetchSessions = 2
-			c.Now = func() time.Time { return start.Add(time.Duration(passed.Load())) }
-			change(c)
-		})))
-		createTopic(c, "a", 100)
-		return c, func(n int) *sessionClient {
-			s := &sessionClient{c: c, version: 12}
-			var wanted []position
-			for i := range n {
-				wanted = append(wanted, position{"a", int32(i), 0})
-			}
-			s.id = ask[*kmsg.FetchResponse](c, s.request(wanted)).SessionID
-			s.epoch = 1
-			return s
-		}
-	}
-	wait := func(d time.Duration) { passed.Add(int64(d)) }
-	_, open := f(func(*broker.Config) {})
-	small, large := open(1), open(10)
+	l := limitSessions(t, func(c *broker.Config) { c.MaxFetchSessions = 2 })
+	small, large := l.open(1), l.open(10)
 	if small.id == 0 || large.id == 0 || small.id == large.id {
 		t.Fatalf("sessions %d and %d", small.id, large.id)
 	}
-	if s := open(20); s.id != 0 {
+	if s := l.open(20); s.id != 0 {
 		t.Error("a session in use for a short time is replaced")
 	}
-	wait(2 * time.Minute)
+	l.wait(2 * time.Minute)
 	small.want("used", small.request(nil))
 	large.want("used", large.request(nil))
-	wait(time.Second)
-	if s := open(1); s.id != 0 {
+	l.wait(time.Second)
+	if s := l.open(1); s.id != 0 {
 		t.Error("one as large as the smallest replaces it")
 	}
-	middle := open(5)
+	middle := l.open(5)
 	if middle.id == 0 {
 		t.Fatal("a larger one does not replace the smallest")
 	}
 	small.refused("the smallest", 70, small.request(nil))
 	middle.want("the one instead of it", middle.request(nil))
-	wait(2*time.Minute + time.Second)
+	l.wait(2*time.Minute + time.Second)
 	middle.want("still used", middle.request(nil))
-	if s := open(1); s.id == 0 {
+	if s := l.open(1); s.id == 0 {
 		t.Error("one that nobody uses is not replaced")
 	}
 	large.refused("the unused one", 70, large.request(nil))
 
-	_, open = f(func(c *broker.Config) { c.MaxFetchSessions = -1 })
-	if s := open(1); s.id != 0 {
+	l = limitSessions(t, func(c *broker.Config) { c.MaxFetchSessions = -1 })
+	if s := l.open(1); s.id != 0 {
 		t.Error("there is a session although none may be kept")
 	}
-	// The bound of memory: no session that is too large, and the end of one that becomes it.
-	_, open = f(func(c *broker.Config) { c.FetchSessionMemoryBytes = 20_000 })
-	if s := open(100); s.id != 0 {
+}
+
+// TestFetchSessionMemoryIsBounded: no session that is too large, and the end of one that becomes it.
+func TestFetchSessionMemoryIsBounded(t *testing.T) {
+	l := limitSessions(t, func(c *broker.Config) { c.FetchSessionMemoryBytes = 20_000 })
+	if s := l.open(100); s.id != 0 {
 		t.Error("a session is larger than all may be")
 	}
-	first, second := open(10), open(30)
+	first, second := l.open(10), l.open(30)
 	if first.id == 0 || second.id == 0 {
 		t.Fatal("there is no room for two")
 	}
@@ -363,7 +375,7 @@ func TestFetchSessionsAreBounded(t *testing.T) {
 	first.refused("it grows too large", 70, first.request(more))
 	first.refused("so it has ended", 70, first.request(nil))
 	second.want("the other goes on", second.request(nil))
-	if s := open(10); s.id == 0 {
+	if s := l.open(10); s.id == 0 {
 		t.Error("its memory is not given back")
 	}
 }

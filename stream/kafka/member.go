@@ -134,22 +134,24 @@ var finalGroupErrors = []error{
 // whoever woke up after a long pause learns it here before it takes a transactional id back from its successor. Not
 // being known any more, or a rebalance, is no error: the member joins again by itself.
 func (m *Member) Check(ctx context.Context) error {
-	id, generation := m.kc.GroupMetadata()
-	if id == "" {
-		return nil
-	}
 	req := kmsg.NewPtrHeartbeatRequest()
-	req.Group, req.MemberID, req.Generation = m.cfg.Group, id, generation
+	req.Group = m.cfg.Group
 	if m.cfg.InstanceID != "" {
 		req.InstanceID = &m.cfg.InstanceID
 	}
 	return retry(ctx, kgoLink{m.kc}, func() error {
+		if req.MemberID, req.Generation = m.kc.GroupMetadata(); req.MemberID == "" {
+			return nil
+		}
 		resp, err := req.RequestWith(ctx, m.kc)
 		if err != nil {
 			return fmt.Errorf("kafka: Heartbeat in group %q: %w", m.cfg.Group, err)
 		}
 		switch err := kerr.ErrorForCode(resp.ErrorCode); {
 		case errors.Is(err, kerr.FencedInstanceID):
+			if now, _ := m.kc.GroupMetadata(); now != req.MemberID {
+				return nil // by this member itself, which has joined again meanwhile
+			}
 			return m.fenced(err)
 		case err != nil && passing(err):
 			return err

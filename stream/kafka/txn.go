@@ -9,6 +9,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // TxnID is what requests of a transaction name it by.
@@ -55,6 +57,9 @@ func sendOffsets(ctx context.Context, l Link, id TxnID, m Membership, offsets ma
 		}
 		req.Topics = append(req.Topics, rt)
 	}
+	if mutant.On("offsets committed outside the transaction") {
+		return commitOutside(ctx, l, req)
+	}
 	return retry(ctx, l, func() error {
 		resp, err := req.RequestWith(ctx, l)
 		if err != nil {
@@ -70,6 +75,24 @@ func sendOffsets(ctx context.Context, l Link, id TxnID, m Membership, offsets ma
 		}
 		return nil
 	})
+}
+
+// commitOutside is a defect: the offsets do not wait for the transaction.
+func commitOutside(ctx context.Context, l Link, in *kmsg.TxnOffsetCommitRequest) error {
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group, req.Generation, req.MemberID, req.InstanceID = in.Group, in.Generation, in.MemberID, in.InstanceID
+	for _, t := range in.Topics {
+		rt := kmsg.NewOffsetCommitRequestTopic()
+		rt.Topic = t.Topic
+		for _, p := range t.Partitions {
+			rp := kmsg.NewOffsetCommitRequestTopicPartition()
+			rp.Partition, rp.Offset = p.Partition, p.Offset
+			rt.Partitions = append(rt.Partitions, rp)
+		}
+		req.Topics = append(req.Topics, rt)
+	}
+	_, err := req.RequestWith(ctx, l)
+	return err
 }
 
 // addGroup is what transaction version 1 needs before TxnOffsetCommit.

@@ -2,6 +2,8 @@ package progress
 
 import (
 	"fmt"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // State is what a partition, an input or a task says to the next one downstream. A task is ended, idle or active.
@@ -141,11 +143,13 @@ func (b *Book) add(task string) int32 {
 func (b *Book) update(number int32, c Control) {
 	t := &b.tasks[number]
 	switch {
-	case t.ended:
+	case t.ended && !mutant.On("duplicates not latched"):
 	case c.Kind == KindEndOfStream:
 		t.ended = true
 		b.ended++
-		b.leave(number)
+		if !mutant.On("watermark from an ended task kept") {
+			b.leave(number)
+		}
 	default:
 		if c.TimestampMs > t.watermarkMs {
 			t.watermarkMs = c.TimestampMs
@@ -165,13 +169,18 @@ func (b *Book) evaluate() (changed bool) {
 	}
 	s := b.state
 	switch {
-	case b.ended == b.expected:
+	case b.ended == b.expected, b.ended > 0 && mutant.On("end of stream before the last record"):
 		s.Ended, s.Idle = true, false
 	case len(b.active) == 0:
 		s.Idle = true
 	default:
 		s.Idle = false
 		s.WatermarkMs = max(s.WatermarkMs, b.tasks[b.active[0]].watermarkMs)
+		if mutant.On("watermark without the minimum") {
+			for _, n := range b.active {
+				s.WatermarkMs = max(s.WatermarkMs, b.tasks[n].watermarkMs)
+			}
+		}
 	}
 	changed = s != b.state
 	b.state = s

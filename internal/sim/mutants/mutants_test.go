@@ -139,6 +139,20 @@ var defects = []defect{
 	{"published name not synced", inBlobs, "lost", 100},
 	{"blocks dropped before the name is durable", inBlobs, "gone", 150},
 	{"what a look finds not synced", inBlobs, "error", 300},
+	{"trailing marker not counted in a position", inJob, "ends", 60},
+	{"offsets committed outside the transaction", inJob, "job stops", 60},
+	{"new run id at restart", inJob, "job stops", 60},
+	{"restore not waiting for the end of checkpoint and changelog", inJob, "", 60},
+	{"local store reused beyond its stamp", inJob, "exactly once", 150},
+	{"commit before the acknowledgements", inJob, "job stops", 60},
+	{"commit after a revoke with the new generation", inJob, "", 100},
+	{"offsets skipped when unmoved", inJob, "", 500},
+	{"bookkeeping not restored", inJob, "", 60},
+	{"duplicates not latched", inJob, "", 100},
+	{"watermark from an ended task kept", inJob, "book", 100},
+	{"watermark without the minimum", inJob, "", 60},
+	{"end of stream before the last record", inJob, "", 60},
+	{"idle declared below the high watermark", inJob, "idle", 60},
 }
 
 // inWorld is the broker's world with all checks, byReaders the same with those alone that a client could make.
@@ -148,6 +162,9 @@ func byReaders(seed uint64) error { return world.Run(world.Options{Seed: seed, R
 
 // inBlobs is the world of blob sinks.
 func inBlobs(seed uint64) error { return world.Run(world.Options{Seed: seed, Blobs: true}).Err }
+
+// inJob is a stream job over the broker.
+func inJob(seed uint64) error { return world.Run(world.Options{Seed: seed, Job: true}).Err }
 
 // inCores is the machine alone, under clients and crashes, against a model of the protocol.
 func inCores(seed uint64) error { return cores.Run(cores.Options{Seed: seed}).Err }

@@ -53,6 +53,7 @@ type process struct {
 	ticking    bool
 	coroutines []*coroutine
 	conns      []*conn
+	veil       *veil // nil: markers come with the decision
 }
 
 // shown is what readers may have seen of a partition: nothing of it may go back, over restarts neither.
@@ -71,6 +72,9 @@ func (w *World) boot() {
 	w.Rand = p.rand
 	p.fs = &slowDisk{Mem: w.disk, w: w, p: p}
 	r := keeper.NewRecovery(machineConfig)
+	if w.jobs != nil && w.jobs.lateMarkers {
+		p.veil = newVeil()
+	}
 	err := p.open(r)
 	if err == nil {
 		w.process = p
@@ -332,7 +336,11 @@ func (p *process) planTimer(now machine.Now, at int64) {
 }
 
 func (p *process) show(pub *sequencer.Publication) {
-	p.keeper.Trimmed(p.board.Publish(pub.Topics, pub.Updates))
+	updates := pub.Updates
+	if p.veil != nil {
+		updates = p.cover(updates)
+	}
+	p.keeper.Trimmed(p.board.Publish(pub.Topics, updates))
 	for _, t := range pub.Topics {
 		for _, id := range t.Topic.Partitions {
 			p.w.volatile[uint32(id)] = t.Topic.Name == volatileTopic

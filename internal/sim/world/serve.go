@@ -85,6 +85,9 @@ func (c *conn) accept(frame []byte) {
 		s.produce = c.p.edge.Produce(r, 1<<20)
 		c.submitProduce(s)
 	default:
+		if c.p.veil != nil {
+			c.p.veil.asked(req)
+		}
 		c.submit(s, req, nil)
 	}
 }
@@ -168,6 +171,9 @@ func (c *conn) answer(s *slot) bool {
 		resp = produced
 	default:
 		resp = s.reply.(kmsg.Response)
+		if c.p.veil != nil {
+			c.p.veil.answered(c.p.w, s.req, resp)
+		}
 	}
 	resp.SetVersion(s.header.Version)
 	c.link.answer(wire.AppendResponse(nil, s.header.CorrelationID, resp))

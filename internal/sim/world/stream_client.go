@@ -188,11 +188,21 @@ func (p *boundProducer) Commit(ctx context.Context) (kafka.Outcome, error) {
 	return p.end(true)
 }
 
+// forget says that the connection ends between EndTxn and its answer.
+func (p *boundProducer) forget() bool { return !p.w.healed && !p.w.mode.calm && p.w.chance(4) }
+
 // end sends EndTxn. After some tries without an answer the outcome stays unknown.
 func (p *boundProducer) end(commit bool) (kafka.Outcome, error) {
 	for try := p.w.IntN(5); ; {
 		req := kmsg.NewPtrEndTxnRequest()
 		req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = p.id, p.pid, p.epoch, commit
+		if p.forget() {
+			req.SetVersion(versionOf(req, p.v2))
+			p.c.connected().send(req)
+			p.c.link = nil
+			p.c.tracef("%s: nobody hears what became of EndTxn", p.id)
+			return kafka.Unknown, errUnanswered
+		}
 		resp := p.c.ask(req, versionOf(req, p.v2))
 		if resp == nil {
 			if try--; try < 0 {

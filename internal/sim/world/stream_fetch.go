@@ -71,8 +71,33 @@ func (p *worker) takeRecords() bool {
 	}
 	b.f.waiting--
 	b.f.c.signal()
+	before := p.idle(b.f.Task)
 	p.step(b.e)
+	if e, ok := b.e.(core.Records); ok && !p.over && !before && p.idle(e.Task) && !caughtUp(e) {
+		p.w.fail("idle: task %s is idle after a fetch up to %d, stable is %d of %d", e.Task.Name(), e.Next.Offset, e.LastStableOffset, e.HighWatermark)
+	}
 	return true
+}
+
+func (p *worker) idle(t core.Task) bool {
+	if p.s.shape.idleMs == 0 || p.isIntermediate(t) {
+		return false
+	}
+	for _, st := range p.core.Status().Tasks {
+		if st.Task == t {
+			return st.State == "idle"
+		}
+	}
+	return false
+}
+
+func (p *worker) isIntermediate(t core.Task) bool {
+	st, _ := p.plan.Stage(t.Stage)
+	return st.Inputs[0].Kind == stream.InputIntermediate
+}
+
+func caughtUp(e core.Records) bool {
+	return len(e.Records) == 0 && e.Next.Offset == e.LastStableOffset && e.LastStableOffset == e.HighWatermark
 }
 
 func (p *worker) readTopic(c *client, f *inputFetch) {

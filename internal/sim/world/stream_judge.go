@@ -63,7 +63,7 @@ func (j *streamJudge) must(err error) {
 
 // read reads all topics anew.
 func (j *streamJudge) read() {
-	j.topics, j.stable = make(map[kafka.TopicPartition][]kafka.Record), j.ends()
+	j.topics, j.stable = make(map[kafka.TopicPartition][]kafka.Record), j.ends(kafka.Committed)
 	for _, tp := range slices.SortedFunc(maps.Keys(j.stable), kafka.TopicPartition.Compare) {
 		var all []kafka.Record
 		_, err := j.client.ReadTo(context.Background(), tp, 0, j.stable[tp], func(r kafka.Record) error {
@@ -75,8 +75,8 @@ func (j *streamJudge) read() {
 	}
 }
 
-// ends is where the committed part of every partition ends.
-func (j *streamJudge) ends() map[kafka.TopicPartition]int64 {
+// ends is where every partition ends, or its committed part.
+func (j *streamJudge) ends(iso kafka.Isolation) map[kafka.TopicPartition]int64 {
 	var tps []kafka.TopicPartition
 	for _, t := range j.s.plan.Topics {
 		for n := range t.Partitions {
@@ -84,7 +84,7 @@ func (j *streamJudge) ends() map[kafka.TopicPartition]int64 {
 		}
 	}
 	ends, err := retried(func() (map[kafka.TopicPartition]int64, error) {
-		return j.client.EndOffsets(context.Background(), tps, kafka.Committed)
+		return j.client.EndOffsets(context.Background(), tps, iso)
 	})
 	j.must(err)
 	return ends
@@ -122,7 +122,7 @@ func (j *streamJudge) complete() bool {
 	j.collect()
 	j.glancing = false
 	seen := j.stable
-	return len(j.found) == len(j.want) && maps.Equal(seen, j.ends())
+	return len(j.found) == len(j.want) && maps.Equal(seen, j.ends(kafka.Committed)) && maps.Equal(seen, j.ends(kafka.Uncommitted))
 }
 
 func (j *streamJudge) judge() {
@@ -358,7 +358,7 @@ func (j *streamJudge) checkPartition(tp kafka.TopicPartition, tasks int, bounded
 		if c.Run != j.record.Run {
 			j.w.fail("run: %s at %d has run %d, the job is in run %d", tp, r.Offset, c.Run, j.record.Run)
 		}
-		if book.ended[c.Task] {
+		if book.ended[c.Task] && !(j.s.echoes && c.Kind == progress.KindEndOfStream) {
 			j.w.fail("end of stream: %s holds a message of task %s at %d behind its end", tp, c.Task, r.Offset)
 		}
 		if old, known := book.watermarks[c.Task]; known && c.Kind == progress.KindWatermark && c.TimestampMs < old && c.TimestampMs != progress.None {

@@ -194,15 +194,13 @@ func (m *groupMember) check(ctx context.Context, c *client) error {
 	if m.id == "" {
 		return nil
 	}
-	for ctx.Err() == nil {
-		err, answered := m.beat(c)
-		switch {
-		case !answered:
-			return errUnanswered
-		case errors.Is(err, kerr.FencedInstanceID):
-			return m.fenced(err)
-		}
-		return nil
+	id := m.id
+	err, answered := m.beat(c)
+	switch {
+	case !answered:
+		return errUnanswered
+	case errors.Is(err, kerr.FencedInstanceID) && m.id == id:
+		return m.fenced(err)
 	}
 	return ctx.Err()
 }

@@ -68,7 +68,6 @@ type workerLife struct {
 }
 
 const (
-	workerTxnTimeoutMs   = 9_000
 	workerTickMs         = 100
 	workerRevokeMs       = 2_000
 	workerMaxAborts      = 100_000
@@ -223,10 +222,10 @@ func (p *worker) begin(c *client) {
 // start is the product's start, over this process's connection.
 func (p *worker) start(c *client) error {
 	starter := &protocol.Starter{
-		Client: (&streamLink{c, p.v2}).client(), Plan: p.s.plan, TransactionTimeout: workerTxnTimeoutMs * time.Millisecond,
+		Client: (&streamLink{c, p.v2}).client(), Plan: p.s.plan, TransactionTimeout: time.Duration(p.s.txnTimeoutMs) * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.UnixMilli(p.w.wall()) },
 		OpenProducer: func(ctx context.Context, cfg kafka.ProducerConfig) (protocol.Producer, error) {
-			pr, err := openProducer(ctx, c, cfg.ID, p.v2, workerTxnTimeoutMs, p.spawn)
+			pr, err := openProducer(ctx, c, cfg.ID, p.v2, p.s.txnTimeoutMs, p.spawn)
 			if err != nil {
 				return nil, err
 			}
@@ -259,7 +258,7 @@ func (p *worker) takeSlot(c *client, l *workerLife) {
 		pr, err := protocol.TakeSlot(context.Background(),
 			func(ctx context.Context) error { return p.member.check(ctx, c) },
 			func(ctx context.Context) (*txnProducer, error) {
-				return openProducer(ctx, c, p.slot, p.v2, workerTxnTimeoutMs, l.spawn)
+				return openProducer(ctx, c, p.slot, p.v2, p.s.txnTimeoutMs, l.spawn)
 			})
 		if err == nil {
 			l.producer = pr
@@ -472,7 +471,11 @@ func (p *worker) commit(e core.Commit) {
 // stall stops the process now and then in the middle of a commit, long enough to lose its tasks.
 func (p *worker) stall(c *client) {
 	if !p.w.healed && !p.w.mode.calm && c.w.chance(p.s.stallPercent) {
-		p.pause(p.w.Int64N(14 * secondInUs))
+		us := sessionMs*msInUs + p.w.Int64N(8*secondInUs)
+		if c.w.chance(40) {
+			us = p.w.Int64N(sessionMs * msInUs)
+		}
+		p.pause(us)
 		c.sleep(1)
 	}
 }

@@ -9,8 +9,10 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/strandline-io/strandline/broker/record"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
+	"github.com/strandline-io/strandline/stream/progress"
 	"github.com/strandline-io/strandline/stream/streamtest"
 	"github.com/strandline-io/strandline/stream/task/core"
 )
@@ -23,8 +25,11 @@ type streams struct {
 	files        fstest.MapFS
 	rows         *streamtest.Sink
 	v2           bool // transaction version 2
+	lateMarkers  bool // as on Apache Kafka
+	echoes       bool // ends of streams are written again by somebody
 	chunk        int
 	stallPercent int
+	txnTimeoutMs int64 // below or above the time after which the group gives tasks away
 	paceUs       int64 // about how often a worker asks for more of a partition
 	replicas     []*replica
 	feeding      int // feeders at work
@@ -56,10 +61,12 @@ func (w *World) beginJob() {
 	if w.chance(30) {
 		s.chunk = 0
 	}
+	s.txnTimeoutMs = []int64{9_000, 25_000}[w.IntN(2)]
+	s.lateMarkers, s.echoes = w.chance(50), w.chance(40)
 	w.jobs = s
 	w.planFaults(append(faultKinds[:len(faultKinds):len(faultKinds)], workerFaults...))
 	w.tracef("mode: %s", w.mode)
-	w.tracef("job: %s", s.shape)
+	w.tracef("job: %s, transaction version 2 %t, late markers %t, echoes %t", s.shape, s.v2, s.lateMarkers, s.echoes)
 	w.boot()
 	w.startClient(setupClient, true, s.setUp)
 	w.startClient(judgeClient, false, s.runJudge)
@@ -102,6 +109,9 @@ func (s *streams) setUp(c *client) {
 			c.sleep(100 * msInUs)
 		}
 	}
+	if s.echoes {
+		s.w.startClient("echo", false, s.echo)
+	}
 	for n := range 2 + s.w.IntN(2) {
 		s.replicas = append(s.replicas, &replica{n: n})
 	}
@@ -121,6 +131,43 @@ func (s *streams) createSource(c *client, topic string) {
 		req.Topics = append(req.Topics, t)
 		return req
 	}, 7)
+}
+
+// echo writes ends of streams again that it has read, as whoever copies a topic at least once does. They must change
+// nothing.
+func (s *streams) echo(c *client) {
+	client := (&streamLink{c, s.v2}).client()
+	at := make(map[kafka.TopicPartition]int64)
+	for {
+		for _, st := range s.plan.Stages {
+			for _, in := range st.Inputs {
+				for n := range in.Partitions {
+					if in.Kind == stream.InputIntermediate {
+						tp := kafka.TopicPartition{Topic: in.Topic, Partition: int32(n)}
+						at[tp] = s.echoOne(c, client, tp, at[tp])
+					}
+				}
+			}
+		}
+		c.sleep(20*msInUs + s.w.Int64N(100*msInUs))
+	}
+}
+
+func (s *streams) echoOne(c *client, client *kafka.Client, tp kafka.TopicPartition, at int64) int64 {
+	b, err := client.Fetch(context.Background(), tp, at, 1<<20)
+	if err != nil || b.Err != nil || s.w.healed {
+		return at
+	}
+	for _, r := range b.Records {
+		if kind, _, err := progress.Parse(r.Value); err == nil && kind == progress.KindEndOfStream && s.w.chance(80) {
+			out := record.NewBuilder()
+			out.Add(r.TimestampMs, nil, r.Value)
+			req := produceRequest(-1, nil, &batch{topic: tp.Topic, partition: tp.Partition, raw: out.Append(nil)})
+			c.ask(req, versionOf(req, s.v2))
+			c.tracef("writes the end of %s at %d again", tp, r.Offset)
+		}
+	}
+	return b.NextOffset
 }
 
 // eventClock draws the event times of one source partition.
@@ -165,7 +212,7 @@ func (s *streams) feed(c *client, tp kafka.TopicPartition) {
 	}
 	for range 4 + w.IntN(20) {
 		for p == nil {
-			if pr, err := openProducer(context.Background(), c, "feeder-"+tp.String(), s.v2, workerTxnTimeoutMs, spawn); err == nil {
+			if pr, err := openProducer(context.Background(), c, "feeder-"+tp.String(), s.v2, s.txnTimeoutMs, spawn); err == nil {
 				p = pr.over(c)
 			} else {
 				c.sleep(w.Int64N(200 * msInUs))

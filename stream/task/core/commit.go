@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/strandline-io/strandline/internal/mutant"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/progress"
 )
@@ -178,7 +179,7 @@ func (w *Worker) commit() {
 	for _, t := range w.joining {
 		c.Owned = append(c.Owned, Ownership{t.id, t.token})
 		for i, in := range t.inputs {
-			if in.moved || i == 0 {
+			if in.moved || i == 0 && !mutant.On("offsets skipped when unmoved") {
 				c.Offsets = append(c.Offsets, GroupOffset{t.id, in.spec.Topic, t.id.Number, in.groupOffset()})
 			}
 		}

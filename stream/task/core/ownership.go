@@ -3,6 +3,8 @@ package core
 import (
 	"errors"
 	"slices"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 var (
@@ -35,7 +37,7 @@ func (w *Worker) onRevokeExpired() {
 func (w *Worker) onLost(e Lost) {
 	w.remove(e.Tasks)
 	w.revoking = slices.DeleteFunc(w.revoking, func(id Task) bool { return slices.Contains(e.Tasks, id) })
-	if w.phase != phaseDropping {
+	if w.phase != phaseDropping && !mutant.On("commit after a revoke with the new generation") {
 		w.drop(0, errLost)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/strandline-io/strandline/internal/failpoint"
+	"github.com/strandline-io/strandline/internal/mutant"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/task/core"
 )
@@ -49,8 +50,10 @@ func Commit(ctx context.Context, p Producer, tokens *Tokens, e core.Commit) (cor
 // putOffsets waits for the acknowledgements and puts the offsets into the transaction. The tokens are looked at last:
 // whoever holds them all also holds the generation, because a rebalance waits for OnRevoked.
 func putOffsets(ctx context.Context, p Producer, tokens *Tokens, e core.Commit) error {
-	if err := p.Flush(ctx); err != nil {
-		return err
+	if !mutant.On("commit before the acknowledgements") {
+		if err := p.Flush(ctx); err != nil {
+			return err
+		}
 	}
 	m, ok := tokens.Hold(e.Owned)
 	if !ok {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/strandline-io/strandline/internal/failpoint"
+	"github.com/strandline-io/strandline/internal/mutant"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/state"
@@ -29,7 +30,11 @@ func Restore(ctx context.Context, c *kafka.Client, plan *stream.Plan, topicIDs m
 	for _, s := range st.Stores {
 		read = append(read, kafka.TopicPartition{Topic: s.ChangelogTopic, Partition: n})
 	}
-	ends, err := c.EndOffsets(ctx, read, kafka.Uncommitted)
+	upTo := kafka.Uncommitted
+	if mutant.On("restore not waiting for the end of checkpoint and changelog") {
+		upTo = kafka.Committed
+	}
+	ends, err := c.EndOffsets(ctx, read, upTo)
 	if err != nil {
 		return r, err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/strandline-io/strandline/internal/failpoint"
+	"github.com/strandline-io/strandline/internal/mutant"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/task/core"
@@ -194,6 +195,9 @@ func (s *Starter) read(ctx context.Context, topics map[string]kafka.Topic, upTo 
 		}
 		return nil
 	})
+	if mutant.On("new run id at restart") {
+		record = nil
+	}
 	return record, err
 }
 

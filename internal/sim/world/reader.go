@@ -65,15 +65,18 @@ func (c *client) fetchAll(cursors ...*cursor) (values []*value) {
 		return nil
 	}
 	r := resp.(*kmsg.FetchResponse)
-	if len(r.Topics) != len(cursors) {
-		c.w.fail("codec: %s: a Fetch of %d partitions is answered with %d, code %d", c.name, len(cursors), len(r.Topics), r.ErrorCode)
-	}
-	for i, u := range cursors {
-		t := &r.Topics[i]
-		if t.Topic != req.Topics[i].Topic || t.TopicID != u.topicID || len(t.Partitions) != 1 || t.Partitions[0].Partition != u.partition {
-			c.w.fail("codec: %s: a Fetch of %s is answered with %+v", c.name, u.name(), t)
+	i := 0
+	for _, t := range r.Topics {
+		for k := range t.Partitions {
+			if i == len(cursors) || t.Topic != req.Topics[i].Topic || t.TopicID != cursors[i].topicID || t.Partitions[k].Partition != cursors[i].partition {
+				c.w.fail("codec: %s: a Fetch of %v is answered with %+v", c.name, req.Topics, r.Topics)
+			}
+			values = append(values, c.fetched(cursors[i], &t.Partitions[k])...)
+			i++
 		}
-		values = append(values, c.fetched(u, &t.Partitions[0])...)
+	}
+	if i != len(cursors) {
+		c.w.fail("codec: %s: a Fetch of %d partitions is answered with %d, code %d", c.name, len(cursors), i, r.ErrorCode)
 	}
 	return values
 }

@@ -48,3 +48,15 @@ func TestSameSeedSameRun(t *testing.T) {
 		}
 	}
 }
+
+// TestFoundSeeds runs the seeds that found a defect in the product, in the world that found it.
+func TestFoundSeeds(t *testing.T) {
+	f := func(seed uint64, what string) {
+		t.Helper()
+		if r := Run(Options{Seed: seed}); r.Err != nil {
+			t.Errorf("seed %d, %s: %v", seed, what, r.Err)
+		}
+	}
+	f(503656, "a revoked task gave out windows that were never committed by it, and its transaction went on")
+	f(355448, "the same, and the transaction stayed open when the worker left")
+}

@@ -55,9 +55,11 @@ func (w *Worker) release() {
 	}
 }
 
-// dirtyButClosing leaves out what a chunked close would still do: the next owner goes on with it.
+// dirtyButClosing leaves out what a chunked close would still do: the next owner goes on with it. A chunk that was given
+// out already is part of the open transaction: a task that is restored while it is revoked, and while sinks are still
+// publishing, has one.
 func (w *Worker) dirtyButClosing() bool {
-	return slices.ContainsFunc(w.tasks, func(t *task) bool { return t.dirty() && !t.closing })
+	return slices.ContainsFunc(w.tasks, func(t *task) bool { return t.dirty() && (t.touched || !t.closing) })
 }
 
 func (w *Worker) giveBack() {

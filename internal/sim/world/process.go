@@ -34,6 +34,7 @@ type process struct {
 	rand    *rand.Rand
 	// pausedUs is until when the process stands still; its clocks go on.
 	pausedUs int64
+	held     []func() // what came meanwhile
 
 	decided  uint64            // newest unit that was appended
 	durable  uint64            // newest unit that may be spoken of
@@ -193,13 +194,28 @@ func (p *process) after(us int64, do func()) {
 }
 
 func (p *process) run(do func()) {
-	switch wait := p.pausedUs - p.w.nowUs; {
+	switch {
 	case p.dead:
-	case wait > 0:
-		p.after(wait, do)
+	case len(p.held) > 0 || p.pausedUs > p.w.nowUs:
+		if p.held = append(p.held, do); len(p.held) == 1 {
+			p.w.after(p.pausedUs-p.w.nowUs, p.goOn)
+		}
 	default:
 		p.w.Rand = p.rand
 		do()
+	}
+}
+
+// goOn does, in its order, what came while the process was paused.
+func (p *process) goOn() {
+	if wait := p.pausedUs - p.w.nowUs; wait > 0 && !p.dead {
+		p.w.after(wait, p.goOn)
+		return
+	}
+	held := p.held
+	p.held = nil
+	for _, do := range held {
+		p.run(do)
 	}
 }
 

@@ -46,6 +46,9 @@ type Config struct {
 	// Advertise is the address that clients are told to use, host:port. Empty means: the address at which each
 	// client has reached the broker, which is right unless something in between translates addresses.
 	Advertise string
+	// Listeners, instead of the three above, are several places to listen, all over the same data: for clients that
+	// reach the broker by different addresses. A client is told the address of the one by which it came. At most 64.
+	Listeners []Listener
 
 	// DataDir is the folder of everything durable; it is made if need be. Empty means memory only: all is gone when
 	// the broker is closed. A folder belongs to one broker at a time; a second one is refused.
@@ -79,6 +82,8 @@ type Config struct {
 
 	// MaxConnections bounds the open connections; further ones are closed at once. Default 8,192.
 	MaxConnections int
+	// MaxConnectionsPerAddress bounds those from one client address. Default: only MaxConnections does.
+	MaxConnectionsPerAddress int
 	// MaxInFlight bounds the requests of one connection that are read and not yet answered. Default 64.
 	MaxInFlight int
 	// MaxRequestBytes bounds one request. Default 100 MiB, which is the most; at least 64 KiB. Requests other than Produce are
@@ -115,6 +120,21 @@ type Config struct {
 	Intercept func(ctx context.Context, r *Request) Fate
 }
 
+// Listener is one of several places to listen; its fields are those of Config.
+type Listener struct {
+	Listen    string
+	Listener  net.Listener
+	Advertise string
+}
+
+// listeners are all places to listen, at least one.
+func (c Config) listeners() []Listener {
+	if len(c.Listeners) > 0 {
+		return c.Listeners
+	}
+	return []Listener{{Listen: c.Listen, Listener: c.Listener, Advertise: c.Advertise}}
+}
+
 // Defaults of Config.
 const (
 	DefaultListen              = "127.0.0.1:9092"
@@ -132,17 +152,21 @@ const (
 
 	defaultRebalanceDelayMs = 3000
 	maxPartitionsPerTopic   = 10_000
+	maxListeners            = 64
 )
 
 // orDefaults returns c with every 0 replaced.
 func (c Config) orDefaults() Config {
-	def(&c.Listen, DefaultListen)
+	if len(c.Listeners) == 0 {
+		def(&c.Listen, DefaultListen)
+	}
 	def(&c.JournalSegmentBytes, DefaultJournalSegmentBytes)
 	def(&c.JournalMaxBytes, max(DefaultJournalMaxBytes, 4*c.JournalSegmentBytes))
 	def(&c.NodeID, 1)
 	def(&c.DefaultPartitions, 1)
 	def(&c.GroupInitialRebalanceDelayMs, defaultRebalanceDelayMs)
 	def(&c.MaxConnections, DefaultMaxConnections)
+	def(&c.MaxConnectionsPerAddress, c.MaxConnections)
 	def(&c.MaxInFlight, DefaultMaxInFlight)
 	def(&c.MaxRequestBytes, wire.DefaultMaxRequestBytes)
 	def(&c.RequestMemoryBytes, max(DefaultRequestMemoryBytes, 2*int64(c.MaxRequestBytes)))
@@ -178,16 +202,13 @@ func (c Config) Validate() error {
 		}
 	}
 	c = c.orDefaults()
-	if c.Listener == nil {
-		if _, _, err := splitAddress(c.Listen); err != nil {
-			bad("Listen: %w", err)
-		}
+	if len(c.Listeners) > 0 && (c.Listen != "" || c.Listener != nil || c.Advertise != "") {
+		bad("Listeners are given beside Listen, Listener or Advertise: use either")
 	}
-	if c.Advertise != "" {
-		if host, port, err := splitAddress(c.Advertise); err != nil {
-			bad("Advertise: %w", err)
-		} else if host == "" || port == 0 {
-			bad("Advertise is %q, want a host and a port that clients can reach", c.Advertise)
+	within("the number of Listeners", int64(len(c.Listeners)), 0, maxListeners)
+	for _, l := range c.listeners() {
+		if err := l.validate(); err != nil {
+			bad("%w", err)
 		}
 	}
 	if c.Durability != DurabilityFsync && c.Durability != DurabilityWrite {
@@ -199,6 +220,7 @@ func (c Config) Validate() error {
 	within("DefaultPartitions", int64(c.DefaultPartitions), 1, maxPartitionsPerTopic)
 	within("GroupInitialRebalanceDelayMs", int64(c.GroupInitialRebalanceDelayMs), -1, 10*60*1000)
 	within("MaxConnections", int64(c.MaxConnections), 1, 1<<20)
+	within("MaxConnectionsPerAddress", int64(c.MaxConnectionsPerAddress), 1, 1<<20)
 	within("MaxInFlight", int64(c.MaxInFlight), 1, 1<<12)
 	within("MaxRequestBytes", int64(c.MaxRequestBytes), 64<<10, wire.DefaultMaxRequestBytes)
 	within("RequestMemoryBytes", c.RequestMemoryBytes, 2*int64(c.MaxRequestBytes), 1<<50)
@@ -208,6 +230,23 @@ func (c Config) Validate() error {
 	within("FetchSessionMemoryBytes", c.FetchSessionMemoryBytes, 1, 1<<50)
 	within("IdleTimeout in ms", c.IdleTimeout.Milliseconds(), 1, 1<<40)
 	within("StallTimeout in ms", c.StallTimeout.Milliseconds(), 1, 1<<40)
+	return errors.Join(problems...)
+}
+
+func (l Listener) validate() error {
+	var problems []error
+	if l.Listener == nil {
+		if _, _, err := splitAddress(l.Listen); err != nil {
+			problems = append(problems, fmt.Errorf("a listener's Listen: %w", err))
+		}
+	}
+	if l.Advertise != "" {
+		if host, port, err := splitAddress(l.Advertise); err != nil {
+			problems = append(problems, fmt.Errorf("a listener's Advertise: %w", err))
+		} else if host == "" || port == 0 {
+			problems = append(problems, fmt.Errorf("a listener's Advertise is %q, want a host and a port that clients can reach", l.Advertise))
+		}
+	}
 	return errors.Join(problems...)
 }
 

@@ -81,11 +81,11 @@ const (
 // errOnPurpose ends a connection without a word in the log.
 var errOnPurpose = errors.New("the connection is closed on purpose")
 
-func newConn(b *Broker, nc net.Conn) *conn {
+func newConn(b *Broker, l *listener, nc net.Conn) *conn {
 	c := &conn{
 		b: b, nc: nc, gate: newReadGate(nc), session: anonymous,
 		clientHost: hostOf(nc.RemoteAddr()),
-		reach:      b.reachedAt(nc.LocalAddr()),
+		reach:      l.reachedAt(nc.LocalAddr()),
 		slots:      make(chan *slot, b.cfg.MaxInFlight),
 		passed:     make(chan struct{}, 1),
 		wake:       make(chan struct{}, 1),

@@ -285,6 +285,12 @@ func TestConfigReportsAllProblemsAtOnce(t *testing.T) {
 			t.Errorf("nothing about %s in:\n%v", name, err)
 		}
 	}
+	err = broker.Config{Advertise: "a:1", Listeners: []broker.Listener{{Listen: ":0"}, {Listen: "nowhere"}, {Listen: ":0", Advertise: "a"}}}.Validate()
+	for _, want := range []string{"beside", "nowhere", `Advertise: "a"`} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("nothing about %s in:\n%v", want, err)
+		}
+	}
 	if err := (broker.Config{}).Validate(); err != nil {
 		t.Errorf("the zero value: %v", err)
 	}

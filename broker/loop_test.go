@@ -75,14 +75,14 @@ func (l *scriptedLoop) setTopic(version uint32, compression string) {
 // serveScripted runs a broker over the loop and returns a connection to it.
 func serveScripted(t *testing.T, l *scriptedLoop) (conn net.Conn, b *Broker, served chan error) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listening, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b = newBroker(Config{}.orDefaults(), listener, l, "cluster")
+	b = newBroker(Config{}.orDefaults(), []*listener{{Listener: listening}}, l, "cluster")
 	served = make(chan error, 1)
 	go func() { served <- b.Serve(context.Background()) }()
-	if conn, err = net.Dial("tcp", listener.Addr().String()); err != nil {
+	if conn, err = net.Dial("tcp", listening.Addr().String()); err != nil {
 		t.Fatal(err)
 	}
 	conn.SetDeadline(time.Now().Add(20 * time.Second))

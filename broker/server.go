@@ -32,7 +32,7 @@ type loop interface {
 type Broker struct {
 	cfg       Config
 	log       *slog.Logger
-	listener  net.Listener
+	listeners []*listener
 	engine    loop
 	clusterID string
 
@@ -49,6 +49,7 @@ type Broker struct {
 
 	mu      sync.Mutex
 	conns   map[*conn]struct{}
+	perHost map[string]int // how many of conns come from an address
 	serving bool
 	ended   bool // no connection is taken any more
 	wg      sync.WaitGroup
@@ -61,34 +62,32 @@ func New(cfg Config) (*Broker, error) {
 		return nil, fmt.Errorf("the broker's configuration is not valid: %w", err)
 	}
 	cfg = cfg.orDefaults()
-	listener := cfg.Listener
-	if listener == nil {
-		var err error
-		if listener, err = net.Listen("tcp", cfg.Listen); err != nil {
-			return nil, fmt.Errorf("cannot listen on %s: %w", cfg.Listen, err)
-		}
+	listeners, err := listenAll(cfg.listeners())
+	if err != nil {
+		return nil, err
 	}
 	e, err := openEngine(cfg)
 	if err != nil {
-		listener.Close()
+		closeAll(listeners)
 		return nil, err
 	}
 	clusterID, err := clusterID(cfg)
 	if err != nil {
-		listener.Close()
+		closeAll(listeners)
 		return nil, errors.Join(err, e.Close())
 	}
-	return newBroker(cfg, listener, e, clusterID), nil
+	return newBroker(cfg, listeners, e, clusterID), nil
 }
 
-func newBroker(cfg Config, listener net.Listener, engine loop, clusterID string) *Broker {
+func newBroker(cfg Config, listeners []*listener, engine loop, clusterID string) *Broker {
 	b := &Broker{
-		cfg: cfg, log: cfg.Logger, listener: listener, engine: engine, clusterID: clusterID,
+		cfg: cfg, log: cfg.Logger, listeners: listeners, engine: engine, clusterID: clusterID,
 		admission: wire.NewAdmission(cfg.RequestMemoryBytes),
 		badConns:  &throttle{now: cfg.Now},
 		closing:   make(chan struct{}),
 		served:    make(chan struct{}),
 		conns:     make(map[*conn]struct{}),
+		perHost:   make(map[string]int),
 	}
 	var seed [32]byte
 	rand.Read(seed[:])
@@ -100,8 +99,17 @@ func newBroker(cfg Config, listener net.Listener, engine loop, clusterID string)
 	return b
 }
 
-// Addr is the address that the broker listens on.
-func (b *Broker) Addr() net.Addr { return b.listener.Addr() }
+// Addr is the address that the broker listens on, the first one if there are several.
+func (b *Broker) Addr() net.Addr { return b.listeners[0].Addr() }
+
+// Addrs are all addresses that the broker listens on, in the order of Config.Listeners.
+func (b *Broker) Addrs() []net.Addr {
+	all := make([]net.Addr, len(b.listeners))
+	for i, l := range b.listeners {
+		all[i] = l.Addr()
+	}
+	return all
+}
 
 // ClusterID is what clients are told as the cluster's id. It stays the same over restarts on one data folder.
 func (b *Broker) ClusterID() string { return b.clusterID }
@@ -119,8 +127,10 @@ func (b *Broker) Serve(ctx context.Context) error {
 	b.serving = true
 	b.mu.Unlock()
 
-	broken := make(chan error, 1)
-	go b.acceptAll(broken)
+	broken := make(chan error, len(b.listeners))
+	for _, l := range b.listeners {
+		go b.acceptAll(l, broken)
+	}
 	var err error
 	select {
 	case <-ctx.Done():
@@ -154,13 +164,13 @@ func (b *Broker) Close() error {
 // stopTimeout is how long stopping waits for clients that do not read their last responses.
 const stopTimeout = 3 * time.Second
 
-// end stops everything, once: the listener, the connections, the engine.
+// end stops everything, once: the listeners, the connections, the engine.
 func (b *Broker) end() error {
 	b.endOnce.Do(func() {
 		b.mu.Lock()
 		b.ended = true
 		b.mu.Unlock()
-		b.listener.Close()
+		closeAll(b.listeners)
 		b.eachConn((*conn).drain)
 		select {
 		case <-b.engine.Done():
@@ -185,57 +195,6 @@ func (b *Broker) eachConn(do func(*conn)) {
 	}
 }
 
-// acceptPause is how long the broker waits after an accept that failed for a passing reason, such as no descriptors.
-const acceptPause = 50 * time.Millisecond
-
-// acceptAll takes connections until the listener is closed. One that fails for good ends the broker.
-func (b *Broker) acceptAll(broken chan<- error) {
-	for {
-		nc, err := b.listener.Accept()
-		if err == nil {
-			b.take(nc)
-			continue
-		}
-		b.mu.Lock()
-		ended := b.ended
-		b.mu.Unlock()
-		var ne net.Error
-		switch {
-		case ended:
-			return
-		case errors.As(err, &ne) && !errors.Is(err, net.ErrClosed):
-			b.log.Warn("a connection cannot be accepted", "error", err)
-			select {
-			case <-time.After(acceptPause):
-			case <-b.served:
-				return
-			}
-		default:
-			broken <- fmt.Errorf("the broker cannot accept connections any more: %w", err)
-			return
-		}
-	}
-}
-
-// take starts to serve a connection, or closes it if there are too many.
-func (b *Broker) take(nc net.Conn) {
-	b.mu.Lock()
-	full, ended := len(b.conns) >= b.cfg.MaxConnections, b.ended
-	if full || ended {
-		b.mu.Unlock()
-		nc.Close()
-		if full {
-			b.warn("a connection was refused: there are too many", "remote", nc.RemoteAddr().String(), "limit", b.cfg.MaxConnections)
-		}
-		return
-	}
-	c := newConn(b, nc)
-	b.conns[c] = struct{}{}
-	b.wg.Add(1)
-	b.mu.Unlock()
-	go c.serve()
-}
-
 // connEnded forgets a connection whose goroutines have ended.
 func (b *Broker) connEnded(c *conn, err error) {
 	if err != nil && !errors.Is(err, net.ErrClosed) {
@@ -243,6 +202,9 @@ func (b *Broker) connEnded(c *conn, err error) {
 	}
 	b.mu.Lock()
 	delete(b.conns, c)
+	if b.perHost[c.clientHost]--; b.perHost[c.clientHost] == 0 {
+		delete(b.perHost, c.clientHost)
+	}
 	b.mu.Unlock()
 	b.wg.Done()
 }
@@ -281,33 +243,6 @@ func (b *Broker) readerConfig() wire.ReaderConfig {
 		Admission:       b.admission,
 		Pool:            &b.pool,
 	}
-}
-
-// address is where clients reach the broker.
-type address struct {
-	host string
-	port int32
-}
-
-// reachedAt is the address that a client is told whose connection has this local address.
-func (b *Broker) reachedAt(local net.Addr) address {
-	name := b.cfg.Advertise
-	if name == "" {
-		name = local.String()
-	}
-	host, port, err := splitAddress(name)
-	if err != nil {
-		return address{host: name}
-	}
-	return address{host: host, port: port}
-}
-
-// hostOf is an address without its port.
-func hostOf(a net.Addr) string {
-	if host, _, err := net.SplitHostPort(a.String()); err == nil {
-		return host
-	}
-	return a.String()
 }
 
 // linesPerSecond is how many log lines clients can cause at will.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,8 @@ const defaultDataDir = "./strandline-data/broker"
 func serveCommand() *cobra.Command {
 	// As in the configuration that Apache Kafka ships: who runs one broker wants the first consumer to start at once.
 	c := broker.Config{GroupInitialRebalanceDelayMs: -1}
-	var durability string
+	var durability, advertise string
+	var listen []string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run the broker",
@@ -30,6 +32,9 @@ func serveCommand() *cobra.Command {
 			if c.Durability, err = parseDurability(durability); err != nil {
 				return err
 			}
+			if c.Listeners, err = parseListeners(listen, advertise); err != nil {
+				return err
+			}
 			// The zero values mean something else in a broker.Config: memory only, and the defaults.
 			switch {
 			case c.DataDir == "":
@@ -38,20 +43,51 @@ func serveCommand() *cobra.Command {
 				return fmt.Errorf("--node-id is %d: use 1 or more", c.NodeID)
 			case c.DefaultPartitions < 1:
 				return fmt.Errorf("--partitions is %d: use 1 or more", c.DefaultPartitions)
+			case c.MaxConnections < 1:
+				return fmt.Errorf("--max-connections is %d: use 1 or more", c.MaxConnections)
+			case c.IdleTimeout <= 0:
+				return fmt.Errorf("--idle-timeout is %v: use more than 0", c.IdleTimeout)
 			}
 			c.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
 			return serve(cmd.Context(), cmd, c, durability)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&c.Listen, "listen", broker.DefaultListen, "address to listen on, host:port")
-	f.StringVar(&c.Advertise, "advertise", "", "address that clients are told to use, host:port (default: the one at which they came)")
+	f.StringArrayVar(&listen, "listen", []string{broker.DefaultListen},
+		"address to listen on, `host:port[=advertised host:port]`; several are several times the flag, and\n"+
+			"clients are told the address of the one by which they come, such as\n"+
+			"--listen 0.0.0.0:9092=broker:9092 --listen [::]:9094=[2001:db8::1]:19094")
+	f.StringVar(&advertise, "advertise", "", "the advertised `host:port` of a single --listen (default: the one at which a client came)")
 	f.StringVar(&c.DataDir, "data-dir", defaultDataDir, "folder of everything durable")
 	f.StringVar(&durability, "durability", "fsync", "when a reply leaves: fsync (survives power loss) or write (survives kill -9)")
 	f.BoolVar(&c.Verify, "verify", false, "compare the state with what a replay of the journal gives, all the time; stop if they differ")
 	f.Int32Var(&c.NodeID, "node-id", 1, "id of this broker")
 	f.Int32Var(&c.DefaultPartitions, "partitions", 1, "partitions of new topics that name none")
+	f.IntVar(&c.MaxConnections, "max-connections", broker.DefaultMaxConnections, "connections in all; further ones are closed at once")
+	f.IntVar(&c.MaxConnectionsPerAddress, "max-connections-per-address", 0, "connections from one client address; 0 is as many as in all")
+	f.DurationVar(&c.IdleTimeout, "idle-timeout", broker.DefaultIdleTimeout, "after what silence a connection is closed")
 	return cmd
+}
+
+// parseListeners takes the values of --listen apart.
+func parseListeners(listen []string, advertise string) ([]broker.Listener, error) {
+	if len(listen) != 1 && advertise != "" {
+		return nil, fmt.Errorf("--advertise is given with %d addresses to listen on: write each as --listen host:port=advertised", len(listen))
+	}
+	var all []broker.Listener
+	for _, text := range listen {
+		addr, advertised, named := strings.Cut(text, "=")
+		switch {
+		case !named:
+			advertised = advertise
+		case advertise != "":
+			return nil, fmt.Errorf("--listen %s and --advertise %s both name an advertised address: use one of them", text, advertise)
+		case advertised == "":
+			return nil, fmt.Errorf("--listen %s names no address behind the equals sign, want host:port=host:port", text)
+		}
+		all = append(all, broker.Listener{Listen: addr, Advertise: advertised})
+	}
+	return all, nil
 }
 
 func parseDurability(s string) (broker.Durability, error) {
@@ -76,6 +112,10 @@ func serve(ctx context.Context, cmd *cobra.Command, c broker.Config, durability 
 	if abs, err := filepath.Abs(dir); err == nil {
 		dir = abs
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "strandline listening on %s, data folder %s, durability %s\n", b.Addr(), dir, durability)
+	var addrs []string
+	for _, a := range b.Addrs() {
+		addrs = append(addrs, a.String())
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "strandline listening on %s, data folder %s, durability %s\n", strings.Join(addrs, " and "), dir, durability)
 	return b.Serve(ctx)
 }

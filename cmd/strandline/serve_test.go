@@ -25,4 +25,34 @@ func TestServeRefusesFlags(t *testing.T) {
 	f("--node-id is -1", "--node-id", "-1")
 	f("--partitions is 0", "--partitions", "0")
 	f("--durability is \"\"", "--durability", "")
+	f("--max-connections is 0", "--max-connections", "0")
+	f("--idle-timeout is 0s", "--idle-timeout", "0s")
+	f("--advertise is given with 2", "--listen", "127.0.0.1:0", "--advertise", "a:1")
+}
+
+func TestParseListeners(t *testing.T) {
+	f := func(advertise, want string, listen ...string) {
+		t.Helper()
+		all, err := parseListeners(listen, advertise)
+		if err != nil {
+			if want == "" || !strings.Contains(err.Error(), want) {
+				t.Errorf("%q, advertise %q: %v, want %q", listen, advertise, err, want)
+			}
+			return
+		}
+		var got []string
+		for _, l := range all {
+			got = append(got, l.Listen+">"+l.Advertise)
+		}
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("%q, advertise %q: %s, want %s", listen, advertise, text, want)
+		}
+	}
+	f("", ":9092>", ":9092")
+	f("a:1", ":9092>a:1", ":9092")
+	f("", "0.0.0.0:9092>broker:9092 [::]:9094>[2001:db8::1]:19094", "0.0.0.0:9092=broker:9092", "[::]:9094=[2001:db8::1]:19094")
+	f("", ":9092>a:1 :9093>", ":9092=a:1", ":9093")
+	f("a:1", "use one of them", ":9092=b:2")
+	f("a:1", "write each as", ":9092", ":9093")
+	f("", "behind the equals sign", ":9092=")
 }

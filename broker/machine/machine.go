@@ -27,7 +27,8 @@ type Machine struct {
 	groups          *group.Groups // its membership in flux is volatile
 
 	// Volatile state.
-	nextProducerID int64 // the next of the reserved ones
+	nextProducerID int64  // the next of the reserved ones
+	topicsVersion  uint64 // rises whenever a topic comes or goes or gets partitions
 	step           step
 	metaChunk      []byte
 	may            func(*Client, access) bool
@@ -48,6 +49,7 @@ func New(cfg Config) *Machine {
 		may:        anybodyMay,
 
 		nextPartition: 1,
+		topicsVersion: 1,
 	}
 }
 

@@ -87,6 +87,7 @@ func (m *Machine) applyTopicCreated(c topicCreated) error {
 	m.collisions[collisionKey(c.name)] = c.name
 	at, _ := m.findSorted(c.name)
 	m.sorted = slices.Insert(m.sorted, at, t)
+	m.topicsVersion++
 	return nil
 }
 
@@ -112,6 +113,7 @@ func (m *Machine) applyPartitionsAdded(a partitionsAdded) error {
 		return err
 	}
 	m.addPartitions(t, a.firstID, a.partitions)
+	m.topicsVersion++
 	return nil
 }
 
@@ -130,6 +132,7 @@ func (m *Machine) applyTopicDeleted(name string) error {
 	at, _ := m.findSorted(name)
 	m.sorted = slices.Delete(m.sorted, at, at+1)
 	m.groups.ApplyTopicDeleted(name)
+	m.topicsVersion++
 	return nil
 }
 

@@ -98,6 +98,12 @@ func (m *Machine) dispatchView(body any) {
 func (m *Machine) dispatchGroup(body any) {
 	ctx := (*groupContext)(m)
 	switch b := body.(type) {
+	case *kmsg.ConsumerGroupHeartbeatRequest:
+		m.consumerGroupHeartbeat(b)
+	case *MatchTopics:
+		m.matchTopics(b)
+	case *kmsg.ConsumerGroupDescribeRequest:
+		m.groups.ConsumerGroupDescribe(ctx, b)
 	case *kmsg.OffsetCommitRequest:
 		m.groups.OffsetCommit(ctx, b)
 	case *kmsg.OffsetFetchRequest:
@@ -254,6 +260,8 @@ func (c *groupContext) Topic(name string) (id [16]byte, partitions int32, ok boo
 	}
 	return t.ID, int32(len(t.partitions)), true
 }
+
+func (c *groupContext) TopicsVersion() uint64 { return c.topicsVersion }
 
 func (c *groupContext) TopicByID(id [16]byte) (name string, ok bool) {
 	t := c.topicsByID[id]

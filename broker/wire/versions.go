@@ -57,6 +57,8 @@ var apis = []API{
 	{Key: 61, Name: "DescribeProducers", FirstFlexible: 0},
 	{Key: 65, Name: "DescribeTransactions", FirstFlexible: 0},
 	{Key: 66, Name: "ListTransactions", Max: 2, FirstFlexible: 0},
+	{Key: 68, Name: "ConsumerGroupHeartbeat", Max: 1, FirstFlexible: 0},
+	{Key: 69, Name: "ConsumerGroupDescribe", Max: 1, FirstFlexible: 0},
 	{Key: 74, Name: "ListConfigResources", Max: 1, FirstFlexible: 0},
 	{Key: 75, Name: "DescribeTopicPartitions", FirstFlexible: 0},
 }
@@ -95,12 +97,12 @@ type Feature struct {
 
 // FeaturesEpoch is the epoch of the finalized features. Java clients ignore the features while it is negative and
 // take only a higher one for a change, so it must grow when the list below changes.
-const FeaturesEpoch int64 = 1
+const FeaturesEpoch int64 = 2
 
 // features are sorted by name. transaction.version 2 is what makes clients use KIP-890's implicit adding and epoch
-// bumps; group.version 0 keeps them from KIP-848's groups.
+// bumps; group.version 1 lets them use KIP-848's groups.
 var features = []Feature{
-	{Name: "group.version", Min: 0, Max: 0},
+	{Name: "group.version", Min: 0, Max: 1, Finalized: 1},
 	{Name: "metadata.version", Min: 7, Max: 30, Finalized: 30},
 	{Name: "transaction.version", Min: 0, Max: 2, Finalized: 2},
 }

@@ -81,7 +81,7 @@ func TestFeaturesByVersion(t *testing.T) {
 		for _, f := range resp.FinalizedFeatures {
 			levels[f.Name] = f.MaxVersionLevel
 		}
-		if diff := cmp.Diff(map[string]int16{"metadata.version": 30, "transaction.version": 2}, levels); diff != "" {
+		if diff := cmp.Diff(map[string]int16{"group.version": 1, "metadata.version": 30, "transaction.version": 2}, levels); diff != "" {
 			t.Errorf("finalized (-want +got):\n%s", diff)
 		}
 	}

@@ -1,5 +1,5 @@
-// Package group coordinates classic consumer groups (KIP-62, KIP-345, KIP-394) and keeps committed offsets, plain
-// and transactional (KIP-98, KIP-447). Membership in flux is volatile; group metadata and offsets are durable and
+// Package group coordinates consumer groups, classic ones (KIP-62, KIP-345, KIP-394) and those of KIP-848, and keeps
+// committed offsets, plain and transactional (KIP-98, KIP-447). Membership in flux is volatile; group metadata and offsets are durable and
 // move only through Apply.
 package group
 
@@ -23,4 +23,6 @@ type Context interface {
 	// Topic describes a topic by name. TopicByID finds its name.
 	Topic(name string) (id [16]byte, partitions int32, ok bool)
 	TopicByID(id [16]byte) (name string, ok bool)
+	// TopicsVersion is above 0 and rises whenever a topic comes or goes or gets partitions. It starts anew with each run.
+	TopicsVersion() uint64
 }

@@ -29,7 +29,7 @@ func (gs *Groups) Apply(kind uint8, payload []byte) error {
 	case kindGroupRemoved:
 		return gs.applyGroupRemoved(r)
 	}
-	return codec.Corrupt("unknown record kind %d", kind)
+	return gs.applyConsumer(kind, r)
 }
 
 func (gs *Groups) applyGeneration(r *reader) error {
@@ -50,9 +50,13 @@ func (gs *Groups) applyGeneration(r *reader) error {
 	if !seen[rec.leader] {
 		return codec.Corrupt("generation %d of group %q has no member %q, its leader", rec.generation, rec.group, rec.leader)
 	}
+	if g, ok := gs.groups.Get(rec.group); ok && g.hasConsumers() {
+		return codec.Corrupt("generation %d of group %q, which has members of the consumer protocol", rec.generation, rec.group)
+	}
 	g := gs.make(rec.group)
 	s := &g.saved
 	gs.dropMembers(g)
+	gs.dropConsumers(g)
 	for _, m := range rec.members {
 		gs.setMember(g, &savedMember{info: m})
 	}
@@ -226,6 +230,7 @@ func (gs *Groups) applyGroupRemoved(r *reader) error {
 		return err
 	}
 	gs.dropMembers(g)
+	gs.dropConsumers(g)
 	for _, topic := range g.saved.topics.Keys() {
 		gs.dropAll(g, topic)
 	}
@@ -286,6 +291,7 @@ func (gs *Groups) rehash(g *group) {
 	b := append(gs.hashBuf[:0], 'G')
 	b = codec.AppendString(b, g.name)
 	b = appendHead(b, s)
+	b = appendConsumerHead(b, s.consumer)
 	gs.hashBuf = b
 	gs.sum -= s.hash
 	s.hash = hashBytes(b)

@@ -21,6 +21,7 @@ func (b *bare) NewID() string                        { return "u" }
 func (b *bare) Reply(uint64, kmsg.Response)          {}
 func (b *bare) Topic(string) ([16]byte, int32, bool) { return [16]byte{}, 64, true }
 func (b *bare) TopicByID([16]byte) (string, bool)    { return "", false }
+func (b *bare) TopicsVersion() uint64                { return 1 }
 func (b *bare) Record(kind uint8, payload []byte) {
 	if err := b.gs.Apply(kind, payload); err != nil {
 		panic(err)

@@ -39,6 +39,12 @@ type Config struct {
 	// MaxOffsetMetadataChars bounds an offset's metadata string in UTF-16 units; longer is
 	// OFFSET_METADATA_TOO_LARGE. 0 means 4096.
 	MaxOffsetMetadataChars int
+	// ConsumerSessionTimeoutMs fences a member of a consumer group (KIP-848) that was silent for so long. 0 means 45000.
+	ConsumerSessionTimeoutMs int32
+	// ConsumerHeartbeatMs is how often members of a consumer group are told to send heartbeats. 0 means 5000.
+	ConsumerHeartbeatMs int32
+	// AssignmentIntervalMs lies at least between two assignments of one consumer group. 0 means 1000, negative none.
+	AssignmentIntervalMs int32
 	// OffsetsRetentionMs is how long offsets outlive their use (kafka-eos.md D.6). 0 means 7 days.
 	OffsetsRetentionMs int64
 	// OffsetsCheckMs is the pause between two rounds of expiry. 0 means 600000.
@@ -63,6 +69,8 @@ func (c Config) Validate() error {
 	positive("MaxStateBytes", c.MaxStateBytes)
 	positive("MaxOffsetsPerGroup", int64(c.MaxOffsetsPerGroup))
 	positive("MaxOffsetMetadataChars", int64(c.MaxOffsetMetadataChars))
+	positive("ConsumerSessionTimeoutMs", int64(c.ConsumerSessionTimeoutMs))
+	positive("ConsumerHeartbeatMs", int64(c.ConsumerHeartbeatMs))
 	positive("OffsetsRetentionMs", c.OffsetsRetentionMs)
 	positive("OffsetsCheckMs", c.OffsetsCheckMs)
 	if d := c.withDefaults(); d.MinSessionTimeoutMs > d.MaxSessionTimeoutMs {
@@ -84,6 +92,9 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.MaxStateBytes, 512<<20)
 	orDefault(&c.MaxOffsetsPerGroup, 100_000)
 	orDefault(&c.MaxOffsetMetadataChars, 4096)
+	orDefault(&c.ConsumerSessionTimeoutMs, 45_000)
+	orDefault(&c.ConsumerHeartbeatMs, 5000)
+	orDefault(&c.AssignmentIntervalMs, 1000)
 	orDefault(&c.OffsetsRetentionMs, 7*24*3600*1000)
 	orDefault(&c.OffsetsCheckMs, 600_000)
 	c.InitialRebalanceDelayMs = max(c.InitialRebalanceDelayMs, 0)

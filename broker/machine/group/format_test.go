@@ -43,3 +43,28 @@ func spaced(b []byte) string {
 	}
 	return strings.Join(parts, " ")
 }
+
+// firstSnapshot is what a program wrote that knew snapshots of version 1, from the records of kinds 64 to 71.
+const firstSnapshot = "01 03 02 01 67 01 08 63 6f 6e 73 75 6d 65 72 02 05 72 61 6e 67 65 00 0a 01 02 6d 33 02 69 01 63 01 68 e0 5d 90 4e " +
+	"01 05 72 61 6e 67 65 01 78 00 01 01 74 01 02 01 0c 04 0e 01 01 01 6d 00 01 68 00 00 00 00 00 10 00 02 01 73 01 06 " +
+	"00 01 02 10 01 10 12 02 00 01 74 01 00 00 01 02 0e 01 10 12 02 00"
+
+// TestFirstSnapshot: snapshots of version 1, which knew classic groups only, are still read.
+func TestFirstSnapshot(t *testing.T) {
+	old, err := hex.DecodeString(strings.ReplaceAll(firstSnapshot, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	gs, want := New(Config{}), New(Config{})
+	if err := gs.Restore(old); err != nil {
+		t.Fatal(err)
+	}
+	for data := sampleRecords(); len(data) > 2 && data[0] < kindConsumerEpoch; data = data[2+int(data[1]):] {
+		if err := want.Apply(data[0], data[2:2+int(data[1])]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if gs.Hash() != want.Hash() {
+		t.Error("what it holds is not what the records say")
+	}
+}

@@ -94,10 +94,24 @@ func goOn(t *testing.T, gs *Groups) {
 		w.op++
 		gs.OffsetCommit(w, commit)
 		w.check()
+		beat := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		beat.Version, beat.Group, beat.MemberID, beat.InstanceID, beat.RebalanceTimeoutMillis = 1, name, "m", kmsg.StringPtr("k"), 5000
+		beat.SubscribedTopicNames, beat.SubscribedTopicRegex = []string{"t"}, kmsg.StringPtr("t.*")
+		beat.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		for range 3 {
+			w.op++
+			gs.ConsumerGroupHeartbeat(w, beat)
+			w.check()
+			gs.Matched(w, name, 1, MatchedPattern{"t.*", []string{"t"}})
+			w.check()
+		}
 	}
 	describe := kmsg.NewPtrDescribeGroupsRequest()
 	describe.Groups = gs.groups.Keys()
 	gs.DescribeGroups(w, describe)
+	consumers := kmsg.NewPtrConsumerGroupDescribeRequest()
+	consumers.Groups = describe.Groups
+	gs.ConsumerGroupDescribe(w, consumers)
 	for range 300 {
 		at, ok := w.gs.NextTimer()
 		if !ok || at > w.ms+10_000_000 {
@@ -115,6 +129,11 @@ func sampleRecords() []byte {
 		return &memberInfo{id: id, instance: instance, clientID: "c", clientHost: "h", sessionMs: 6000, rebalanceMs: 5000,
 			protocols: []protocol{{"range", []byte("x")}}}
 	}
+	consumer := func(id string, instance *string, pattern string) *consumerInfo {
+		return &consumerInfo{id: id, instance: instance, clientID: "c", clientHost: "h", rebalanceMs: 5000, topics: []string{"t"},
+			pattern: pattern, assignor: "range"}
+	}
+	id := topicID("t")
 	var out []byte
 	for _, r := range []struct {
 		kind uint8
@@ -130,6 +149,15 @@ func sampleRecords() []byte {
 		{kindOffsetsRemoved, &offsetsRemovedRecord{"g", []topicPartitions{{"t", []int32{0}}}}},
 		{kindOffsets, &offsetsRecord{"x", noProducer, 7, -1, nil}},
 		{kindGroupRemoved, &groupRecord{"x"}},
+		{kindConsumerEpoch, &consumerEpochRecord{"c", 4, 77, 9}},
+		{kindConsumerMember, &consumerMemberRecord{"c", consumer("m1", nil, "t.*")}},
+		{kindConsumerMember, &consumerMemberRecord{"c", consumer("m2", kmsg.StringPtr("i"), "")}},
+		{kindConsumerPatterns, &consumerPatternsRecord{"c", []MatchedPattern{{"t.*", []string{"t", "t2"}}}}},
+		{kindConsumerTarget, &consumerTargetRecord{"c", 4, []memberTarget{{"m1", []topicPartition{{id, 0}, {id, 1}}}, {"m2", []topicPartition{{id, 2}}}}}},
+		{kindConsumerCurrent, &consumerCurrentRecord{"c", "m1", 3, 2, unrevoked, []holding{{topicPartition{id, 0}, 2}}, []holding{{topicPartition{id, 2}, 1}}}},
+		{kindConsumerReplaced, &consumerReplacedRecord{"c", "m2", consumer("m3", kmsg.StringPtr("i"), "")}},
+		{kindConsumerMember, &consumerMemberRecord{"c", consumer("m4", nil, "")}},
+		{kindConsumersRemoved, &removedRecord{"c", 10, []string{"m4"}}},
 	} {
 		payload := r.rec.append(nil)
 		out = append(append(out, r.kind, byte(len(payload))), payload...)
@@ -198,12 +226,17 @@ func TestDamage(t *testing.T) {
 func TestHostileCounts(t *testing.T) {
 	huge := binary.AppendUvarint(nil, 1<<62)
 	for kind, prefix := range map[uint8][]byte{
-		kindGeneration:     {1, 'g', 0, 0, 0, 0, 0},
-		kindAssignment:     {1, 'g', 0},
-		kindRemoved:        {1, 'g', 0},
-		kindOffsets:        {1, 'g', 1, 0, 1},
-		kindOffsetsRemoved: {1, 'g'},
-		kindGroupRemoved:   {},
+		kindGeneration:       {1, 'g', 0, 0, 0, 0, 0},
+		kindAssignment:       {1, 'g', 0},
+		kindRemoved:          {1, 'g', 0},
+		kindOffsets:          {1, 'g', 1, 0, 1},
+		kindOffsetsRemoved:   {1, 'g'},
+		kindGroupRemoved:     {},
+		kindConsumerMember:   {1, 'g', 1, 'm', 0, 0, 0, 0, 0},
+		kindConsumersRemoved: {1, 'g', 0},
+		kindConsumerTarget:   {1, 'g', 0},
+		kindConsumerCurrent:  {1, 'g', 1, 'm', 0, 0, 0},
+		kindConsumerPatterns: {1, 'g'},
 	} {
 		gs := New(Config{})
 		payload := append(slices.Clone(prefix), huge...)

@@ -66,6 +66,13 @@ func (gs *Groups) resume(ctx Context, g *group) {
 	if l.phase == phasePreparing || l.phase == phaseCompleting {
 		gs.timers.set(&l.timer, ctx.EngineMs()+g.rebalanceTimeoutMs())
 	}
+	if c := g.saved.consumer; c != nil {
+		c.members.Scan(func(_ string, m *consumerMember) bool {
+			gs.touchConsumer(ctx, g, m)
+			gs.awaitRevocation(ctx, g, m, true)
+			return true
+		})
+	}
 }
 
 // maxNameBytes bounds group, instance and protocol type names: it is what a string of the older protocol can hold.
@@ -118,6 +125,8 @@ func (gs *Groups) Tick(ctx Context) {
 			gs.endPhase(ctx, t.group)
 		case timerSweep:
 			gs.sweepOffsets(ctx)
+		case timerConsumer, timerRevocation:
+			gs.removeConsumers(ctx, t.group, t.id)
 		}
 	}
 }

@@ -16,6 +16,7 @@ func (gs *Groups) OffsetCommit(ctx Context, req *kmsg.OffsetCommitRequest) {
 	resp := kmsg.NewPtrOffsetCommitResponse()
 	resp.Version = req.Version
 	c := gs.newCommit(ctx, req.Group, noProducer)
+	c.speaksFor(req.MemberID, req.Generation)
 	if req.Version <= 4 && req.RetentionTimeMillis >= 0 {
 		c.rec.expireMs = addMs(ctx.WallMs(), req.RetentionTimeMillis)
 	}
@@ -63,6 +64,9 @@ func (gs *Groups) mayCommit(ctx Context, req *kmsg.OffsetCommitRequest) int16 {
 		}
 		return kerr.IllegalGeneration.Code
 	}
+	if g.hasConsumers() {
+		return gs.mayCommitConsumer(g, req)
+	}
 	instance := sinceVersion(req.Version, 7, req.InstanceID)
 	empty := g.live.phase == phaseEmpty
 	switch {
@@ -83,6 +87,22 @@ func (gs *Groups) mayCommit(ctx Context, req *kmsg.OffsetCommitRequest) int16 {
 	return 0
 }
 
+// mayCommitConsumer is mayCommit for a group with members of the consumer protocol, who may also commit at an older
+// epoch what they have had since: commit.partition judges that.
+func (gs *Groups) mayCommitConsumer(g *group, req *kmsg.OffsetCommitRequest) int16 {
+	m, ok := g.saved.consumer.members.Get(req.MemberID)
+	switch {
+	case !ok:
+		return kerr.UnknownMemberID.Code
+	case req.Version < 9:
+		return kerr.UnsupportedVersion.Code
+	case mutant.On("commit of a stale member epoch accepted"):
+	case req.Generation > m.epoch || req.Generation < 0:
+		return kerr.StaleMemberEpoch.Code
+	}
+	return 0
+}
+
 // commit collects what one request commits.
 type commit struct {
 	gs      *Groups
@@ -94,12 +114,24 @@ type commit struct {
 	fresh   int   // partitions for which the group keeps nothing yet
 	pending int
 	grows   int // by how much the state grows
+	// member, if there is one, may commit at epoch, which is not above its own, and topicID is the current topic's.
+	member  *consumerMember
+	epoch   int32
+	topicID [16]byte
 }
 
 func (gs *Groups) newCommit(ctx Context, name string, producerID int64) *commit {
 	g, _ := gs.groups.Get(name)
 	return &commit{gs: gs, group: g,
 		rec: offsetsRecord{group: name, producerID: producerID, atMs: ctx.WallMs(), expireMs: -1}}
+}
+
+// speaksFor notes the member of the consumer protocol that commits, if it is one.
+func (c *commit) speaksFor(memberID string, epoch int32) {
+	if c.group != nil && c.group.hasConsumers() {
+		c.member, _ = c.group.saved.consumer.members.Get(memberID)
+		c.epoch = epoch
+	}
 }
 
 // topic begins the next topic of the request.
@@ -112,7 +144,7 @@ func (c *commit) topic(ctx Context, name string, id [16]byte, byID bool) {
 			return
 		}
 	}
-	if _, c.count, ok = ctx.Topic(name); !ok {
+	if c.topicID, c.count, ok = ctx.Topic(name); !ok {
 		c.code, c.count = kerr.UnknownTopicOrPartition.Code, 0
 	}
 	c.rec.topics = append(c.rec.topics, topicCommit{name: name})
@@ -132,6 +164,12 @@ func (c *commit) partition(partition int32, off int64, leaderEpoch int32, metada
 	if metadata != nil {
 		p.metadata = *metadata
 	}
+	if c.stale(partition) {
+		if c.rec.producerID != noProducer {
+			return kerr.IllegalGeneration.Code
+		}
+		return kerr.StaleMemberEpoch.Code
+	}
 	if utf16Len(p.metadata) > c.gs.cfg.MaxOffsetMetadataChars {
 		return kerr.OffsetMetadataTooLarge.Code
 	}
@@ -140,6 +178,20 @@ func (c *commit) partition(partition int32, off int64, leaderEpoch int32, metada
 	}
 	t.partitions = append(t.partitions, p)
 	return 0
+}
+
+// stale tells whether a member of the consumer protocol got the partition only after the epoch that it commits at.
+func (c *commit) stale(partition int32) bool {
+	if c.member == nil || c.epoch == c.member.epoch || mutant.On("commit of a stale member epoch accepted") {
+		return false
+	}
+	p := topicPartition{c.topicID, partition}
+	for _, list := range [...][]holding{c.member.assigned, c.member.revoking} {
+		if h, ok := findHolding(list, p); ok {
+			return h.since > c.epoch
+		}
+	}
+	return true
 }
 
 // hasRoom tells whether one offset more fits the bounds, and counts it.

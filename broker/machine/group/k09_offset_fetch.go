@@ -12,11 +12,11 @@ func (gs *Groups) OffsetFetch(ctx Context, req *kmsg.OffsetFetchRequest) {
 	gs.start(ctx)
 	resp := kmsg.NewPtrOffsetFetchResponse()
 	resp.Version = req.Version
-	f := &offsetFetch{ctx: ctx, stable: req.Version >= 7 && req.RequireStable, byID: req.Version >= 10,
+	f := &offsetFetch{ctx: ctx, version: req.Version, stable: req.Version >= 7 && req.RequireStable, byID: req.Version >= 10,
 		budgetBytes: maxAnswerGroups * gs.cfg.MaxGroupBytes}
 	if req.Version >= 8 {
 		for _, q := range req.Groups {
-			resp.Groups = append(resp.Groups, gs.fetchGroup(f, q.Group, q.Topics, q.Topics == nil))
+			resp.Groups = append(resp.Groups, gs.fetchGroup(f, q.Group, fetcher{q.MemberID, q.MemberEpoch}, q.Topics, q.Topics == nil))
 		}
 		ctx.Reply(ctx.OpID(), resp)
 		return
@@ -25,7 +25,7 @@ func (gs *Groups) OffsetFetch(ctx Context, req *kmsg.OffsetFetchRequest) {
 	for _, t := range req.Topics {
 		topics = append(topics, kmsg.OffsetFetchRequestGroupTopic{Topic: t.Topic, Partitions: t.Partitions})
 	}
-	answer := gs.fetchGroup(f, req.Group, topics, req.Topics == nil && req.Version >= 2)
+	answer := gs.fetchGroup(f, req.Group, fetcher{epoch: -1}, topics, req.Topics == nil && req.Version >= 2)
 	resp.ErrorCode = answer.ErrorCode
 	for _, t := range answer.Topics {
 		out := kmsg.OffsetFetchResponseTopic{Topic: t.Topic}
@@ -44,16 +44,46 @@ const maxAnswerGroups = 4
 
 // offsetFetch is how one request wants its answers.
 type offsetFetch struct {
-	ctx    Context
-	stable bool // partitions with pending offsets are an error (KIP-447)
-	byID   bool
+	ctx     Context
+	version int16
+	stable  bool // partitions with pending offsets are an error (KIP-447)
+	byID    bool
 	// budgetBytes is how much the answer may still grow.
 	budgetBytes int
 }
 
-func (gs *Groups) fetchGroup(f *offsetFetch, name string, topics []kmsg.OffsetFetchRequestGroupTopic, all bool) kmsg.OffsetFetchResponseGroup {
+// fetcher is the member of the consumer protocol that asks, since v9; an operator, or a client that does not say, has
+// no id and the epoch -1.
+type fetcher struct {
+	id    *string
+	epoch int32
+}
+
+// mayFetch judges who asks for the offsets of a group with members of the consumer protocol.
+func (g *group) mayFetch(f *offsetFetch, who fetcher) int16 {
+	if g == nil || !g.hasConsumers() || f.version < 9 || who.id == nil && who.epoch < 0 {
+		return 0
+	}
+	id := ""
+	if who.id != nil {
+		id = *who.id
+	}
+	m, ok := g.saved.consumer.members.Get(id)
+	switch {
+	case !ok:
+		return kerr.UnknownMemberID.Code
+	case who.epoch != m.epoch:
+		return kerr.StaleMemberEpoch.Code
+	}
+	return 0
+}
+
+func (gs *Groups) fetchGroup(f *offsetFetch, name string, member fetcher, topics []kmsg.OffsetFetchRequestGroupTopic, all bool) kmsg.OffsetFetchResponseGroup {
 	resp := kmsg.OffsetFetchResponseGroup{Group: name}
 	g, _ := gs.groups.Get(name)
+	if resp.ErrorCode = g.mayFetch(f, member); resp.ErrorCode != 0 {
+		return resp
+	}
 	switch {
 	case !all:
 		for _, t := range topics {

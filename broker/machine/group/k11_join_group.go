@@ -55,6 +55,9 @@ func (gs *Groups) join(ctx Context, req *kmsg.JoinGroupRequest) int16 {
 	} else if g, _ = gs.groups.Get(req.Group); g == nil {
 		return kerr.UnknownMemberID.Code
 	}
+	if g.hasConsumers() {
+		return kerr.InconsistentGroupProtocol.Code
+	}
 	known, _ := g.live.members.Get(req.MemberID)
 	if !gs.hasRoom(g, known, j) {
 		return kerr.GroupMaxSizeReached.Code

@@ -33,11 +33,14 @@ func (gs *Groups) describe(name string, version int16, budgetBytes *int) kmsg.De
 	out := kmsg.NewDescribeGroupsResponseGroup()
 	out.Group = name
 	g, ok := gs.groups.Get(name)
-	if !ok {
+	if !ok || g.groupType() != "classic" {
 		out.State = "Dead"
 		if version >= 6 {
 			out.ErrorCode = kerr.GroupIDNotFound.Code
 			out.ErrorMessage = kmsg.StringPtr(fmt.Sprintf("Group %s not found.", name))
+			if ok {
+				out.ErrorMessage = kmsg.StringPtr(fmt.Sprintf("Group %s is not a classic group.", name))
+			}
 		}
 		return out
 	}

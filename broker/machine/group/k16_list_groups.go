@@ -7,9 +7,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// groupType is what ListGroups calls all groups of this package; the others are those of KIP-848 and later.
-const groupType = "classic"
-
 // ListGroups answers a ListGroups request, v0 to 5.
 func (gs *Groups) ListGroups(ctx Context, req *kmsg.ListGroupsRequest) {
 	gs.start(ctx)
@@ -19,14 +16,15 @@ func (gs *Groups) ListGroups(ctx Context, req *kmsg.ListGroupsRequest) {
 		return req.Version < first || len(filter) == 0 ||
 			slices.ContainsFunc(filter, func(f string) bool { return strings.EqualFold(f, value) })
 	}
-	if wanted(req.TypesFilter, 5, groupType) {
-		gs.groups.Scan(func(name string, g *group) bool {
-			if wanted(req.StatesFilter, 4, g.live.phase.String()) {
-				resp.Groups = append(resp.Groups, kmsg.ListGroupsResponseGroup{Group: name,
-					ProtocolType: g.protocolType(), GroupState: g.live.phase.String(), GroupType: groupType})
-			}
+	gs.groups.Scan(func(name string, g *group) bool {
+		if !wanted(req.TypesFilter, 5, g.groupType()) {
 			return true
-		})
-	}
+		}
+		if state := g.state(); wanted(req.StatesFilter, 4, state) {
+			resp.Groups = append(resp.Groups, kmsg.ListGroupsResponseGroup{Group: name,
+				ProtocolType: g.protocolType(), GroupState: state, GroupType: g.groupType()})
+		}
+		return true
+	})
 	ctx.Reply(ctx.OpID(), resp)
 }

@@ -14,6 +14,9 @@ func (gs *Groups) TxnOffsetCommit(ctx Context, producerID int64, req *kmsg.TxnOf
 	resp := kmsg.NewPtrTxnOffsetCommitResponse()
 	resp.Version = req.Version
 	c := gs.newCommit(ctx, req.Group, producerID)
+	if req.Version >= 3 && (req.Generation >= 0 || req.MemberID != "" || req.InstanceID != nil) {
+		c.speaksFor(req.MemberID, req.Generation)
+	}
 	for _, t := range req.Topics {
 		out := kmsg.TxnOffsetCommitResponseTopic{Topic: t.Topic}
 		c.topic(ctx, t.Topic, t.TopicID, false)
@@ -52,7 +55,17 @@ func (gs *Groups) mayCommitTxn(req *kmsg.TxnOffsetCommitRequest) int16 {
 	switch {
 	case !ok && req.Generation >= 0:
 		return kerr.IllegalGeneration.Code
-	case !ok, g.live.phase == phaseEmpty && req.Generation < 0:
+	case !ok, g.empty() && req.Generation < 0:
+		return 0
+	}
+	if g.hasConsumers() {
+		m, ok := g.saved.consumer.members.Get(req.MemberID)
+		switch {
+		case !ok:
+			return kerr.UnknownMemberID.Code
+		case req.Generation > m.epoch || req.Generation < 0:
+			return kerr.IllegalGeneration.Code
+		}
 		return 0
 	}
 	_, _, code := gs.find(req.Group, req.MemberID, req.InstanceID, req.Generation)

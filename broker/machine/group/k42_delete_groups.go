@@ -24,9 +24,9 @@ func (gs *Groups) DeleteGroups(ctx Context, req *kmsg.DeleteGroupsRequest) {
 func (gs *Groups) deleteGroup(ctx Context, name string) int16 {
 	g, ok := gs.groups.Get(name)
 	switch {
-	case !ok || g.live.phase == phaseEmpty && !g.saved.exists:
+	case !ok || g.empty() && !g.saved.exists:
 		return kerr.GroupIDNotFound.Code
-	case g.live.phase != phaseEmpty && !mutant.On("group with members deleted"):
+	case !g.empty() && !mutant.On("group with members deleted"):
 		return kerr.NonEmptyGroup.Code
 	}
 	gs.record(ctx, kindGroupRemoved, &groupRecord{name})

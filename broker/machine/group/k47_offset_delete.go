@@ -14,7 +14,7 @@ func (gs *Groups) OffsetDelete(ctx Context, req *kmsg.OffsetDeleteRequest) {
 	defer func() { ctx.Reply(ctx.OpID(), resp) }()
 	g, ok := gs.groups.Get(req.Group)
 	switch {
-	case !ok || !g.saved.exists && g.live.phase == phaseEmpty:
+	case !ok || !g.saved.exists && g.empty():
 		resp.ErrorCode = kerr.GroupIDNotFound.Code
 		return
 	case g.live.phase != phaseEmpty && g.protocolType() != consumerProtocol:
@@ -48,7 +48,13 @@ func (gs *Groups) offsetDeletable(ctx Context, g *group, topic string) int16 {
 	if _, _, ok := ctx.Topic(topic); !ok {
 		return kerr.UnknownTopicOrPartition.Code
 	}
-	if g.live.phase == phaseEmpty {
+	if g.empty() {
+		return 0
+	}
+	if g.hasConsumers() {
+		if g.saved.consumer.subscribes(topic) {
+			return kerr.GroupSubscribedToTopic.Code
+		}
 		return 0
 	}
 	topics, understood := g.subscriptions()

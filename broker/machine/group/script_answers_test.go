@@ -95,6 +95,10 @@ func describeResponse(t *testing.T, resp kmsg.Response) string {
 		return describeDeleted(r)
 	case *kmsg.OffsetDeleteResponse:
 		return describeOffsetsDeleted(r)
+	case *kmsg.ConsumerGroupHeartbeatResponse:
+		return describeHeartbeat(r)
+	case *kmsg.ConsumerGroupDescribeResponse:
+		return describeConsumerGroups(r)
 	case *kmsg.ListGroupsResponse:
 		out := codeName(r.ErrorCode)
 		for _, g := range r.Groups {
@@ -104,6 +108,48 @@ func describeResponse(t *testing.T, resp kmsg.Response) string {
 	}
 	t.Fatalf("no words for %T", resp)
 	return ""
+}
+
+func describeHeartbeat(r *kmsg.ConsumerGroupHeartbeatResponse) string {
+	if r.ErrorCode != 0 {
+		return fmt.Sprintf("%s %q", codeName(r.ErrorCode), orNone(r.ErrorMessage))
+	}
+	out := fmt.Sprintf("ok member=%s epoch=%d", orNone(r.MemberID), r.MemberEpoch)
+	if r.Assignment != nil {
+		out += " assigned"
+		for _, t := range r.Assignment.Topics {
+			out += fmt.Sprintf(" %s-%v", topicName("", t.TopicID), t.Partitions)
+		}
+	}
+	return out
+}
+
+func describeConsumerGroups(r *kmsg.ConsumerGroupDescribeResponse) string {
+	var parts []string
+	for _, g := range r.Groups {
+		out := fmt.Sprintf("[%s %s", g.Group, codeName(g.ErrorCode))
+		if g.ErrorMessage != nil {
+			out += fmt.Sprintf(" message=%q", *g.ErrorMessage)
+		} else {
+			out += fmt.Sprintf(" %s epoch=%d/%d assignor=%s", g.State, g.Epoch, g.AssignmentEpoch, g.AssignorName)
+		}
+		if g.AuthorizedOperations >= 0 {
+			out += fmt.Sprintf(" operations=%b", g.AuthorizedOperations)
+		}
+		for _, m := range g.Members {
+			out += fmt.Sprintf(" %s/%s@%d topics=%v regex=%s has", m.MemberID, orNone(m.InstanceID), m.MemberEpoch,
+				m.SubscribedTopics, orNone(m.SubscribedTopicRegex))
+			for _, p := range m.Assignment.TopicPartitions {
+				out += fmt.Sprintf(" %s-%v", p.Topic, p.Partitions)
+			}
+			out += " wants"
+			for _, p := range m.TargetAssignment.TopicPartitions {
+				out += fmt.Sprintf(" %s-%v", p.Topic, p.Partitions)
+			}
+		}
+		parts = append(parts, out+"]")
+	}
+	return strings.Join(parts, " ")
 }
 
 func describeDeleted(r *kmsg.DeleteGroupsResponse) string {
@@ -210,6 +256,52 @@ func describeGroups(r *kmsg.DescribeGroupsResponse) string {
 	return strings.Join(parts, " ")
 }
 
+func describeConsumerRecord(kind uint8, r *reader) string {
+	out := ""
+	switch kind {
+	case kindConsumerEpoch:
+		rec := readConsumerEpoch(r)
+		out = fmt.Sprintf("epoch %s %d", rec.group, rec.epoch)
+	case kindConsumerMember:
+		rec := readConsumerMember(r)
+		out = fmt.Sprintf("consumer %s %s/%s topics=%v regex=%s", rec.group, rec.info.id, orNone(rec.info.instance), rec.info.topics, rec.info.pattern)
+	case kindConsumersRemoved:
+		rec := readRemoved(r)
+		out = fmt.Sprintf("consumers-removed %s %s", rec.group, strings.Join(rec.members, ","))
+	case kindConsumerTarget:
+		rec := readConsumerTarget(r)
+		out = fmt.Sprintf("target %s %d", rec.group, rec.epoch)
+		for _, m := range rec.members {
+			out += fmt.Sprintf(" %s:", m.id)
+			for _, p := range m.target {
+				out += fmt.Sprintf("%s-%d,", topicName("", p.topic)[3:], p.partition)
+			}
+		}
+	case kindConsumerCurrent:
+		rec := readConsumerCurrent(r)
+		out = fmt.Sprintf("current %s %s@%d after %d %s has", rec.group, rec.id, rec.epoch, rec.prevEpoch,
+			[...]string{"stable", "unrevoked", "unreleased"}[rec.state])
+		for i, list := range [...][]holding{rec.assigned, rec.revoking} {
+			if i == 1 && len(list) > 0 {
+				out += " revokes"
+			}
+			for _, h := range list {
+				out += fmt.Sprintf(" %s-%d@%d", topicName("", h.topic)[3:], h.partition, h.since)
+			}
+		}
+	case kindConsumerReplaced:
+		rec := readConsumerReplaced(r)
+		out = fmt.Sprintf("consumer-replaced %s %s by %s", rec.group, rec.oldID, rec.info.id)
+	case kindConsumerPatterns:
+		rec := readConsumerPatterns(r)
+		out = "patterns " + rec.group
+		for _, p := range rec.patterns {
+			out += fmt.Sprintf(" %s=%v", p.Pattern, p.Topics)
+		}
+	}
+	return out
+}
+
 // describeRecord says what a journal holds.
 func describeRecord(t *testing.T, kind uint8, payload []byte) string {
 	t.Helper()
@@ -259,6 +351,8 @@ func describeRecord(t *testing.T, kind uint8, payload []byte) string {
 		}
 	case kindGroupRemoved:
 		out = "group-removed " + r.String()
+	default:
+		out = describeConsumerRecord(kind, r)
 	}
 	if err := r.End(); err != nil {
 		t.Fatalf("record of kind %d: %v", kind, err)

@@ -23,6 +23,12 @@ func (s *script) requests() map[string]func() {
 			s.gs.DeleteGroups(s, wire(s, req, 2))
 		},
 		"delete-offsets": s.offsetDelete,
+		"hb":             s.consumerHeartbeat,
+		"describe-consumers": func() {
+			req := kmsg.NewPtrConsumerGroupDescribeRequest()
+			req.Groups, req.IncludeAuthorizedOperations = s.flags, s.args["ops"] != ""
+			s.gs.ConsumerGroupDescribe(s, wire(s, req, 1))
+		},
 		"list": func() {
 			req := kmsg.NewPtrListGroupsRequest()
 			req.StatesFilter, req.TypesFilter = s.list("states"), s.list("types")
@@ -76,6 +82,41 @@ func (s *script) syncGroup() {
 			kmsg.SyncGroupRequestGroupAssignment{MemberID: id, MemberAssignment: []byte(assignment)})
 	}
 	s.gs.SyncGroup(s, wire(s, req, 5))
+}
+
+// consumerHeartbeat: epoch 0 if none is given; then what a joining member has to say has defaults. topics=A,B, regex=,
+// own=TOPIC-PARTITION,... or own= for nothing.
+func (s *script) consumerHeartbeat() {
+	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+	req.Group, req.MemberID, req.MemberEpoch = s.group(), s.args["m"], int32(s.num("epoch", 0))
+	req.InstanceID, req.RackID, req.ServerAssignor = s.optional("i"), s.optional("rack"), s.optional("assignor")
+	req.SubscribedTopicRegex = s.optional("regex")
+	req.RebalanceTimeoutMillis = -1
+	_, owns := s.args["own"]
+	if req.MemberEpoch == 0 {
+		req.RebalanceTimeoutMillis = 20_000
+		owns = owns || s.args["bare"] == ""
+	}
+	req.RebalanceTimeoutMillis = int32(s.num("rebalance", int64(req.RebalanceTimeoutMillis)))
+	if _, ok := s.args["topics"]; ok {
+		req.SubscribedTopicNames = append([]string{}, s.list("topics")...)
+	}
+	if owns {
+		req.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+	}
+	for _, word := range s.list("own") {
+		topic, partition, _ := strings.Cut(word, "-")
+		n, err := strconv.ParseInt(partition, 10, 32)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		req.Topics = append(req.Topics, kmsg.ConsumerGroupHeartbeatRequestTopic{TopicID: topicID(topic), Partitions: []int32{int32(n)}})
+	}
+	resp, outdated := s.gs.ConsumerGroupHeartbeat(s, wire(s, req, 1))
+	s.Reply(s.op, resp)
+	if outdated != "" {
+		s.effect("match %s", outdated)
+	}
 }
 
 func (s *script) offsetDelete() {
@@ -188,6 +229,7 @@ func (s *script) offsetFetch() {
 	for _, name := range names {
 		g := kmsg.NewOffsetFetchRequestGroup()
 		g.Group, g.Topics = name, topics
+		g.MemberID, g.MemberEpoch = s.optional("m"), int32(s.num("epoch", -1))
 		req.Groups = append(req.Groups, g)
 	}
 	s.gs.OffsetFetch(s, wire(s, req, 9))

@@ -100,10 +100,15 @@ func (s *script) controls() map[string]func() {
 				MaxPendingMembers: int(s.num("pending", 0)), MaxGroups: int(s.num("groups", 0)),
 				MaxOffsetsPerGroup: int(s.num("offsets", 0)), MaxGroupBytes: int(s.num("bytes", 0)),
 				MaxStateBytes: s.num("state", 0), OffsetsRetentionMs: s.num("retention", 0),
+				AssignmentIntervalMs: int32(s.num("interval", -1)),
 			}))
 			s.quiet = s.ms
 		},
-		"topic":   func() { s.topics[s.flags[0]] = int32(s.num("partitions", 2)) },
+		"topic": func() { s.topics[s.flags[0]] = int32(s.num("partitions", 2)); s.topicsVersion++ },
+		"matched": func() {
+			s.gs.Matched(s, s.group(), uint64(s.num("version", int64(s.topicsVersion))),
+				MatchedPattern{Pattern: s.args["regex"], Topics: s.list("topics")})
+		},
 		"wait":    func() { s.wait(s.flag64(0)) },
 		"restart": func() { s.restart(); s.labels = map[uint64]string{} },
 		"end": func() {
@@ -113,6 +118,7 @@ func (s *script) controls() map[string]func() {
 		"delete-topic": func() {
 			name := s.flags[0]
 			delete(s.topics, name)
+			s.topicsVersion++
 			s.change(func(gs *Groups) { gs.ApplyTopicDeleted(name) })
 		},
 		"pending": func() { s.effect("%v", s.gs.HasPending(s.num("pid", 0))) },

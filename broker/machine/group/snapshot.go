@@ -7,7 +7,10 @@ import (
 )
 
 // snapshotVersion is the first byte of the format; docs/formats/group.md has the layout.
-const snapshotVersion = 1
+const snapshotVersion = 2
+
+// firstSnapshotVersion is the oldest that is still read: it knows classic groups only.
+const firstSnapshotVersion = 1
 
 // AppendSnapshot appends the durable state. Equal states give equal bytes.
 func (gs *Groups) AppendSnapshot(dst []byte) []byte {
@@ -48,7 +51,7 @@ func appendGroup(dst []byte, g *group) []byte {
 		}
 		return true
 	})
-	return dst
+	return appendConsumers(dst, g.saved.consumer)
 }
 
 func appendEntry(dst []byte, e *offsetEntry) []byte {
@@ -72,8 +75,9 @@ func (gs *Groups) Restore(data []byte) error {
 	next := New(gs.cfg)
 	next.cfg = gs.cfg
 	r := &reader{codec.NewReader(data)}
-	if v := r.Byte(); v != snapshotVersion {
-		r.Fail("snapshot version %d, this program reads %d", v, snapshotVersion)
+	version := r.Byte()
+	if version < firstSnapshotVersion || version > snapshotVersion {
+		r.Fail("snapshot version %d, this program reads %d to %d", version, firstSnapshotVersion, snapshotVersion)
 	}
 	next.commits = r.Uvarint()
 	last := ""
@@ -85,6 +89,9 @@ func (gs *Groups) Restore(data []byte) error {
 		last = name
 		g := next.make(name)
 		next.restoreGroup(r, g)
+		if version > firstSnapshotVersion && r.Err() == nil {
+			next.restoreConsumers(r, g)
+		}
 		if r.Err() != nil {
 			break
 		}

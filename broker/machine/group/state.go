@@ -41,11 +41,12 @@ type saved struct {
 	exists       bool // false while a group has never completed a join nor committed an offset
 	phase        phase
 	protocolType string // empty for a group that only committed offsets
-	generation   int32
+	generation   int32  // of a consumer group: the group epoch
 	protocol     string
 	leader       string
 	sinceMs      int64 // wall clock when this generation began or the group became empty
 	members      btree.Map[string, *savedMember]
+	consumer     *consumerState // of a consumer group; nil for a classic one
 	topics       btree.Map[string, *topicOffsets]
 	offsets      int // partitions in topics
 	pending      int // pending offsets in topics
@@ -130,6 +131,7 @@ type live struct {
 	sizeBytes    int                       // sum of the members' sizeBytes
 	subscribed   map[string]struct{}       // topics of a consumer group, nil until asked for
 	subscribedOK bool                      // subscribed was computed for this generation
+	consumers    liveConsumers
 }
 
 // member is a live member.

@@ -82,7 +82,7 @@ func (gs *Groups) sweepGroup(ctx Context, g *group, steps *int) (done bool) {
 	if len(rec.topics) > 0 {
 		gs.record(ctx, kindOffsetsRemoved, rec)
 	}
-	if l := &g.live; done && g.saved.exists && l.phase == phaseEmpty && l.pending.Len() == 0 && g.saved.offsets == 0 {
+	if l := &g.live; done && g.saved.exists && g.empty() && l.pending.Len() == 0 && g.saved.offsets == 0 {
 		gs.record(ctx, kindGroupRemoved, &groupRecord{g.name})
 	}
 	return done
@@ -96,6 +96,10 @@ func (gs *Groups) expired(ctx Context, g *group, t *topicOffsets, e *offsetEntry
 	}
 	sinceMs := e.committed.commitMs
 	switch {
+	case g.hasConsumers():
+		if g.saved.consumer.subscribes(t.name) {
+			return false
+		}
 	case g.live.phase == phaseEmpty:
 		if g.saved.protocolType != "" {
 			sinceMs = max(sinceMs, g.saved.sinceMs)

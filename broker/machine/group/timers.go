@@ -11,6 +11,10 @@ const (
 	timerPhase
 	// timerSweep goes on with the expiry of offsets.
 	timerSweep
+	// timerConsumer ends a member of a consumer group that was silent for the session timeout, timerRevocation one that
+	// did not give partitions up within its rebalance timeout.
+	timerConsumer
+	timerRevocation
 )
 
 // timer is volatile. Its zero value is stopped.
@@ -21,7 +25,7 @@ type timer struct {
 	kind   timerKind
 	group  *group
 	member *member
-	id     string // timerPending: the member id
+	id     string // timerPending, timerConsumer, timerRevocation: the member id
 }
 
 // timers is a heap by time, then by the order in which the timers were set, so that a tick is deterministic.

@@ -11,23 +11,24 @@ import (
 // world is a machine around Groups, as thin as can be: it applies records at once, keeps them as a journal, and lets
 // a second Groups follow by replay.
 type world struct {
-	t      *testing.T
-	cfg    Config
-	gs     *Groups
-	shadow *Groups
-	wallMs int64
-	ms     int64
-	op     uint64
-	ids    int
-	client string
-	topics map[string]int32
-	log    func(kind uint8, payload []byte)
-	reply  func(op uint64, resp kmsg.Response)
+	t             *testing.T
+	cfg           Config
+	gs            *Groups
+	shadow        *Groups
+	wallMs        int64
+	ms            int64
+	op            uint64
+	ids           int
+	client        string
+	topics        map[string]int32
+	topicsVersion uint64
+	log           func(kind uint8, payload []byte)
+	reply         func(op uint64, resp kmsg.Response)
 }
 
 func newWorld(t *testing.T, cfg Config) *world {
 	return &world{t: t, cfg: cfg, gs: New(cfg), shadow: New(cfg), wallMs: 1_000_000, ms: 1000, client: "c",
-		topics: map[string]int32{}, log: func(uint8, []byte) {}, reply: func(uint64, kmsg.Response) {}}
+		topics: map[string]int32{}, topicsVersion: 1, log: func(uint8, []byte) {}, reply: func(uint64, kmsg.Response) {}}
 }
 
 func (w *world) WallMs() int64      { return w.wallMs }
@@ -68,6 +69,8 @@ func (w *world) Topic(name string) (id [16]byte, partitions int32, ok bool) {
 	partitions, ok = w.topics[name]
 	return topicID(name), partitions, ok
 }
+
+func (w *world) TopicsVersion() uint64 { return w.topicsVersion }
 
 func (w *world) TopicByID(id [16]byte) (string, bool) {
 	for name := range w.topics {
@@ -184,6 +187,9 @@ func (w *world) checkSums() {
 			}
 			return true
 		})
+		consumerBytes, consumerTimers := w.checkConsumers(g)
+		sizeBytes += consumerBytes
+		timers += consumerTimers
 		l.pending.Scan(func(id string, _ *timer) bool { sizeBytes += int64(overheadBytes + len(id)); timers++; return true })
 		sizeBytes += int64(size)
 		timers += min(l.timer.slot, 1)
@@ -199,4 +205,32 @@ func (w *world) checkSums() {
 	if w.gs.started && len(w.gs.timers.heap) != timers+1 {
 		w.t.Fatalf("%d timers run, of which %d belong to groups and one to the sweep", len(w.gs.timers.heap), timers)
 	}
+}
+
+// checkConsumers recounts what is counted of a consumer group. It returns what its members take, and their timers.
+func (w *world) checkConsumers(g *group) (sizeBytes int64, timers int) {
+	w.t.Helper()
+	c := g.saved.consumer
+	if c == nil {
+		return 0, 0
+	}
+	owners := 0
+	c.members.Scan(func(id string, m *consumerMember) bool {
+		sizeBytes += m.sizeBytes()
+		owners += len(m.assigned) + len(m.revoking)
+		live := g.live.consumers.timers[id]
+		if w.gs.started && (live == nil || live.session.slot == 0) {
+			w.t.Fatalf("group %q: member %q has no session timer", g.name, id)
+		}
+		if live != nil {
+			timers += min(live.session.slot, 1) + min(live.revocation.slot, 1)
+		}
+		return true
+	})
+	if c.sizeBytes != sizeBytes || len(c.owners) != owners {
+		w.t.Fatalf("group %q: %d bytes and %d owned partitions are counted, there are %d and %d", g.name, c.sizeBytes,
+			len(c.owners), sizeBytes, owners)
+	}
+	c.patterns.Scan(func(_ string, p *pattern) bool { sizeBytes += p.sizeBytes(); return true })
+	return sizeBytes, timers
 }

@@ -1,0 +1,91 @@
+package group
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// ConsumerGroupDescribe answers a ConsumerGroupDescribe request, v0 and 1.
+func (gs *Groups) ConsumerGroupDescribe(ctx Context, req *kmsg.ConsumerGroupDescribeRequest) {
+	gs.start(ctx)
+	resp := kmsg.NewPtrConsumerGroupDescribeResponse()
+	resp.Version = req.Version
+	budgetBytes := maxAnswerGroups * gs.cfg.MaxGroupBytes
+	for _, name := range req.Groups {
+		out := gs.describeConsumers(ctx, name, &budgetBytes)
+		out.AuthorizedOperations = math.MinInt32
+		if req.IncludeAuthorizedOperations && out.ErrorCode == 0 {
+			out.AuthorizedOperations = groupOperations
+		}
+		resp.Groups = append(resp.Groups, out)
+	}
+	ctx.Reply(ctx.OpID(), resp)
+}
+
+func (gs *Groups) describeConsumers(ctx Context, name string, budgetBytes *int) kmsg.ConsumerGroupDescribeResponseGroup {
+	refused := kmsg.NewConsumerGroupDescribeResponseGroup()
+	refused.Group = name
+	g, ok := gs.groups.Get(name)
+	switch {
+	case name == "":
+		refused.ErrorCode = kerr.InvalidGroupID.Code
+		return refused
+	case !ok || g.groupType() != "consumer":
+		refused.ErrorCode = kerr.GroupIDNotFound.Code
+		refused.ErrorMessage = kmsg.StringPtr(fmt.Sprintf("Group %s not found.", name))
+		if ok {
+			refused.ErrorMessage = kmsg.StringPtr(fmt.Sprintf("Group %s is not a consumer group.", name))
+		}
+		return refused
+	}
+	c := g.saved.consumer
+	out := kmsg.NewConsumerGroupDescribeResponseGroup()
+	out.Group, out.State, out.AssignorName = name, g.state(), c.assignor()
+	out.Epoch, out.AssignmentEpoch = g.saved.generation, c.targetEpoch
+	c.members.Scan(func(_ string, m *consumerMember) bool {
+		d := kmsg.NewConsumerGroupDescribeResponseGroupMember()
+		d.MemberID, d.InstanceID, d.RackID, d.MemberEpoch = m.info.id, m.info.instance, m.info.rack, m.epoch
+		d.ClientID, d.ClientHost, d.SubscribedTopics = m.info.clientID, m.info.clientHost, m.info.topics
+		if m.info.pattern != "" {
+			d.SubscribedTopicRegex = &m.info.pattern
+		}
+		d.MemberType = 1
+		held := make([]topicPartition, len(m.assigned))
+		for i, h := range m.assigned {
+			held[i] = h.topicPartition
+		}
+		d.Assignment.TopicPartitions = describePartitions(ctx, held)
+		d.TargetAssignment.TopicPartitions = describePartitions(ctx, m.target)
+		*budgetBytes -= int(m.sizeBytes())
+		out.Members = append(out.Members, d)
+		return *budgetBytes >= 0
+	})
+	if *budgetBytes < 0 {
+		refused.ErrorCode = kerr.PolicyViolation.Code
+		refused.ErrorMessage = kmsg.StringPtr("The answer is too large: describe fewer groups in one request.")
+		return refused
+	}
+	return out
+}
+
+// describePartitions groups partitions by topic; those of topics that are gone have no name and are left out.
+func describePartitions(ctx Context, list []topicPartition) []kmsg.AssignmentTopicPartition {
+	var out []kmsg.AssignmentTopicPartition
+	known := false
+	for i, p := range list {
+		if i == 0 || list[i-1].topic != p.topic {
+			name, ok := ctx.TopicByID(p.topic)
+			if known = ok; ok {
+				out = append(out, kmsg.AssignmentTopicPartition{TopicID: p.topic, Topic: name})
+			}
+		}
+		if known {
+			t := &out[len(out)-1]
+			t.Partitions = append(t.Partitions, p.partition)
+		}
+	}
+	return out
+}

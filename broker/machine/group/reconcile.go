@@ -1,0 +1,162 @@
+package group
+
+import (
+	"slices"
+
+	"github.com/strandline-io/strandline/internal/mutant"
+)
+
+// reconcile takes a member one step towards its target: it first gives up what is not in the target any more, then
+// gets what nobody else has. owned is what it says it has; nil says nothing.
+func (gs *Groups) reconcile(ctx Context, g *group, m *consumerMember, owned []topicPartition) {
+	c := g.saved.consumer
+	epoch := m.epoch
+	switch m.state {
+	case reconciled:
+		if m.epoch == c.targetEpoch {
+			return
+		}
+	case unrevoked:
+		if ownsAny(owned, m.revoking) && !mutant.On("partitions given on before they are revoked") {
+			return
+		}
+		epoch = min(m.epoch+1, c.targetEpoch)
+	}
+	rec := c.next(g.name, m, epoch, owned)
+	if rec.epoch == m.epoch && rec.state == m.state && slices.Equal(rec.assigned, m.assigned) && slices.Equal(rec.revoking, m.revoking) {
+		return
+	}
+	rec.prevEpoch = m.epoch
+	if rec.epoch == m.epoch {
+		rec.prevEpoch = m.prevEpoch
+	}
+	gs.record(ctx, kindConsumerCurrent, rec)
+}
+
+// next is where a member stands after a step from the given epoch.
+func (c *consumerState) next(name string, m *consumerMember, epoch int32, owned []topicPartition) *consumerCurrentRecord {
+	rec := &consumerCurrentRecord{group: name, id: m.info.id, epoch: epoch, state: unrevoked}
+	for _, h := range m.assigned {
+		if _, keeps := slices.BinarySearchFunc(m.target, h.topicPartition, compareTopicPartitions); keeps {
+			rec.assigned = append(rec.assigned, h)
+		} else {
+			rec.revoking = append(rec.revoking, h)
+		}
+	}
+	if len(rec.revoking) > 0 && ownsAny(owned, rec.revoking) {
+		return rec
+	}
+	rec.epoch, rec.state, rec.revoking = c.targetEpoch, reconciled, nil
+	kept := rec.assigned
+	for _, p := range m.target {
+		if _, has := findHolding(kept, p); has {
+			continue
+		}
+		owner, taken := c.owners[p]
+		if taken && owner != m.info.id {
+			rec.state = unreleased
+			continue
+		}
+		rec.assigned = append(rec.assigned, holding{p, c.targetEpoch})
+	}
+	slices.SortFunc(rec.assigned, func(a, b holding) int { return compareTopicPartitions(a.topicPartition, b.topicPartition) })
+	return rec
+}
+
+// ownsAny tells whether a member that says what it owns may still have one of these. One that says nothing may.
+func ownsAny(owned []topicPartition, list []holding) bool {
+	if owned == nil {
+		return true
+	}
+	return slices.ContainsFunc(list, func(h holding) bool {
+		_, ok := slices.BinarySearchFunc(owned, h.topicPartition, compareTopicPartitions)
+		return ok
+	})
+}
+
+// liveConsumers is the volatile part of a consumer group.
+type liveConsumers struct {
+	timers        map[string]*consumerTimers // by member id
+	topicsVersion uint64                     // of the topics that the metadata hash was compared with
+	assignMs      int64                      // from when on the next assignment may be made
+}
+
+type consumerTimers struct{ session, revocation timer }
+
+func (gs *Groups) timersOf(g *group, id string) *consumerTimers {
+	l := &g.live.consumers
+	if l.timers == nil {
+		l.timers = map[string]*consumerTimers{}
+	}
+	t := l.timers[id]
+	if t == nil {
+		t = &consumerTimers{timer{kind: timerConsumer, group: g, id: id}, timer{kind: timerRevocation, group: g, id: id}}
+		l.timers[id] = t
+	}
+	return t
+}
+
+// touchConsumer gives a member a full session.
+func (gs *Groups) touchConsumer(ctx Context, g *group, m *consumerMember) {
+	gs.timers.set(&gs.timersOf(g, m.info.id).session, ctx.EngineMs()+int64(gs.cfg.ConsumerSessionTimeoutMs))
+}
+
+// awaitRevocation bounds how long a member may take to give up partitions.
+func (gs *Groups) awaitRevocation(ctx Context, g *group, m *consumerMember, moved bool) {
+	t := &gs.timersOf(g, m.info.id).revocation
+	switch {
+	case m.state != unrevoked:
+		gs.timers.stop(t)
+	case moved || t.slot == 0:
+		gs.timers.set(t, ctx.EngineMs()+int64(m.info.rebalanceMs))
+	}
+}
+
+func (gs *Groups) stopConsumer(g *group, id string) {
+	if t := g.live.consumers.timers[id]; t != nil {
+		gs.timers.stop(&t.session)
+		gs.timers.stop(&t.revocation)
+		delete(g.live.consumers.timers, id)
+	}
+}
+
+// removeConsumers ends members that left or were silent; the rest is assigned anew.
+func (gs *Groups) removeConsumers(ctx Context, g *group, ids ...string) {
+	for _, id := range ids {
+		gs.stopConsumer(g, id)
+	}
+	gs.record(ctx, kindConsumersRemoved, &removedRecord{g.name, ctx.WallMs(), ids})
+	gs.bump(ctx, g, gs.metadataHash(ctx, g.saved.consumer))
+}
+
+// metadataHash sums up the subscribed topics that exist.
+func (gs *Groups) metadataHash(ctx Context, c *consumerState) uint64 {
+	var b []byte
+	for _, name := range c.topics() {
+		if id, partitions, ok := ctx.Topic(name); ok {
+			b = appendTarget(append(b, name...), []topicPartition{{id, partitions}})
+		}
+	}
+	return hashBytes(b)
+}
+
+// bump raises the group epoch: targets have to be made anew.
+func (gs *Groups) bump(ctx Context, g *group, metadataHash uint64) {
+	epoch := g.saved.generation
+	if epoch < 1<<31-1 {
+		epoch++
+	}
+	gs.record(ctx, kindConsumerEpoch, &consumerEpochRecord{g.name, epoch, metadataHash, ctx.WallMs()})
+	g.live.consumers.topicsVersion = ctx.TopicsVersion()
+}
+
+// refresh raises the group epoch if the subscribed topics are not what they were at it.
+func (gs *Groups) refresh(ctx Context, g *group) {
+	if g.live.consumers.topicsVersion == ctx.TopicsVersion() {
+		return
+	}
+	g.live.consumers.topicsVersion = ctx.TopicsVersion()
+	if h := gs.metadataHash(ctx, g.saved.consumer); h != g.saved.consumer.metadataHash {
+		gs.bump(ctx, g, h)
+	}
+}

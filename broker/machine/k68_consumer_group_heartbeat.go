@@ -1,0 +1,55 @@
+package machine
+
+import (
+	"slices"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/broker/machine/group"
+)
+
+// ConsumerGroupHeartbeat (key 68), v0 and 1. A pattern (v1) is matched outside of the loop: the member is answered, and
+// what matches comes back as an operation of its own.
+
+// HeartbeatReply answers a heartbeat and says which pattern has to be matched against the topics. They are to be those
+// that the board shows when this reply is released, or newer ones.
+type HeartbeatReply struct {
+	Response *kmsg.ConsumerGroupHeartbeatResponse
+	Match    *MatchTopics // to be submitted with its Topics
+}
+
+// MatchTopics says which topics match a pattern to which members of a group subscribe, ascending. It is dropped if
+// topics of the same version or newer ones were matched before, or nobody has the pattern any more. No reply.
+type MatchTopics struct {
+	Group         string
+	Pattern       string
+	TopicsVersion uint64
+	Topics        []string
+}
+
+func (m *Machine) consumerGroupHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest) {
+	refused := req.ResponseKind().(*kmsg.ConsumerGroupHeartbeatResponse)
+	unseen := func(topic string) bool { return !m.mayTopic(kmsg.ACLOperationDescribe, topic) }
+	switch {
+	case !m.mayGroup(kmsg.ACLOperationRead, req.Group):
+		refused.ErrorCode = kerr.GroupAuthorizationFailed.Code
+		m.reply(refused)
+		return
+	case slices.ContainsFunc(req.SubscribedTopicNames, unseen):
+		refused.ErrorCode = kerr.TopicAuthorizationFailed.Code
+		m.reply(refused)
+		return
+	}
+	resp, outdated := m.groups.ConsumerGroupHeartbeat((*groupContext)(m), req)
+	if outdated == "" {
+		m.reply(resp)
+		return
+	}
+	m.reply(&HeartbeatReply{resp, &MatchTopics{Group: req.Group, Pattern: outdated, TopicsVersion: m.topicsVersion}})
+}
+
+func (m *Machine) matchTopics(b *MatchTopics) {
+	seen := slices.DeleteFunc(b.Topics, func(topic string) bool { return !m.mayTopic(kmsg.ACLOperationDescribe, topic) })
+	m.groups.Matched((*groupContext)(m), b.Group, b.TopicsVersion, group.MatchedPattern{Pattern: b.Pattern, Topics: seen})
+}

@@ -10,6 +10,7 @@ type membership struct {
 	member  member
 	topic   string
 	cursors []*cursor
+	unsure  bool // the last commit was not answered
 }
 
 // claimGroup notes that a generation is in force: whoever belongs to an older one may not commit any more.
@@ -84,7 +85,7 @@ func (m *membership) consumeOnce() bool {
 			moved = moved || u.offset > before[i]
 		}
 	}
-	if !moved {
+	if !moved && !m.unsure {
 		if m.hasReadAll() {
 			m.w.consumed = true
 		}
@@ -110,7 +111,7 @@ func (m *membership) commit() bool {
 	}
 	req.Topics = append(req.Topics, t)
 	resp := m.ask(req, 8)
-	if resp == nil {
+	if m.unsure = resp == nil; m.unsure {
 		// It may still be under way and arrive behind a later one.
 		for _, u := range m.cursors {
 			key := m.lowestKey(u)

@@ -11,9 +11,7 @@ func (c *client) runPatient() {
 	w := c.w
 	s := &session{c: c, id: c.name, rank: 1, v2: w.chance(60), timeoutMs: patientMs, current: func() bool { return true }}
 	for round := 0; round < 3; round++ {
-		for s.init(false); s.lateInit; s.init(false) {
-			c.sleep(15 * secondInUs) // what is still under way would fence this very client
-		}
+		s.takeID()
 		tx := w.beginTransaction(fmt.Sprintf("%s-%d", c.name, round))
 		ok := true
 		for n := 2 + w.IntN(3); n > 0 && ok; n-- {
@@ -25,5 +23,15 @@ func (c *client) runPatient() {
 		if !ok && w.wallJumpedMs < patientMs/2 {
 			w.fail("V5: %s: transaction %s of epoch %d was refused, nobody but its client has ended it", c.name, tx.name, s.epoch)
 		}
+		if !ok {
+			s.takeID() // what was refused may be open, and would stay so for longer than the world waits
+		}
+	}
+}
+
+// takeID initialises the producer until nothing is under way that would fence this very client.
+func (s *session) takeID() {
+	for s.init(false); s.lateInit; s.init(false) {
+		s.c.sleep(15 * secondInUs)
 	}
 }

@@ -74,6 +74,9 @@ type Config struct {
 	NodeID int32
 	// DefaultPartitions is the partition count of topics that name none. Default 1; range 1 to 10,000.
 	DefaultPartitions int32
+	// ClampReplicationFactor accepts topics with a replication factor above 1 and makes them with 1, which is what is
+	// reported; without it they are refused, so that nobody takes one copy for three.
+	ClampReplicationFactor bool
 	// NoAutoCreateTopics turns off that topics are created when a client asks for their metadata.
 	NoAutoCreateTopics bool
 	// GroupInitialRebalanceDelayMs is how long the first rebalance of an empty group waits for more members, in
@@ -86,8 +89,9 @@ type Config struct {
 	MaxConnectionsPerAddress int
 	// MaxInFlight bounds the requests of one connection that are read and not yet answered. Default 64.
 	MaxInFlight int
-	// MaxRequestBytes bounds one request. Default 100 MiB, which is the most; at least 64 KiB. Requests other than Produce are
-	// bounded by 4 MiB as well.
+	// MaxRequestBytes bounds one request, and so the largest batch, whatever the max.message.bytes of its topic. Default
+	// 100 MiB; range 64 KiB to 256 MiB. What the records of one batch unpack to is bounded by a quarter more, or by 128
+	// MiB if that is more. Requests other than Produce are bounded by 4 MiB as well.
 	MaxRequestBytes int32
 	// RequestMemoryBytes bounds the requests that all connections together hold in memory; more are not read until
 	// there is room. Default 256 MiB, or twice MaxRequestBytes if that is more.
@@ -143,6 +147,7 @@ const (
 	DefaultMaxConnections      = 8192
 	DefaultMaxInFlight         = 64
 	DefaultRequestMemoryBytes  = 256 << 20
+	MaxRequestBytesLimit       = 256 << 20
 	DefaultFetchMaxBytes       = 55 << 20
 	DefaultFetchMemoryBytes    = 256 << 20
 	DefaultMaxFetchSessions    = 1000
@@ -153,6 +158,7 @@ const (
 	defaultRebalanceDelayMs = 3000
 	maxPartitionsPerTopic   = 10_000
 	maxListeners            = 64
+	minUnpackedBytes        = 128 << 20
 )
 
 // orDefaults returns c with every 0 replaced.
@@ -222,7 +228,7 @@ func (c Config) Validate() error {
 	within("MaxConnections", int64(c.MaxConnections), 1, 1<<20)
 	within("MaxConnectionsPerAddress", int64(c.MaxConnectionsPerAddress), 1, 1<<20)
 	within("MaxInFlight", int64(c.MaxInFlight), 1, 1<<12)
-	within("MaxRequestBytes", int64(c.MaxRequestBytes), 64<<10, wire.DefaultMaxRequestBytes)
+	within("MaxRequestBytes", int64(c.MaxRequestBytes), 64<<10, MaxRequestBytesLimit)
 	within("RequestMemoryBytes", c.RequestMemoryBytes, 2*int64(c.MaxRequestBytes), 1<<50)
 	within("FetchMaxBytes", int64(c.FetchMaxBytes), 1<<10, 1<<30)
 	within("FetchMemoryBytes", c.FetchMemoryBytes, int64(c.FetchMaxBytes), 1<<50)
@@ -248,6 +254,11 @@ func (l Listener) validate() error {
 		}
 	}
 	return errors.Join(problems...)
+}
+
+// maxUnpackedBytes bounds the records of one batch after decompression.
+func (c Config) maxUnpackedBytes() int {
+	return max(minUnpackedBytes, int(c.MaxRequestBytes)+int(c.MaxRequestBytes)/4)
 }
 
 // splitAddress takes host:port apart.

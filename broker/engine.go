@@ -120,10 +120,11 @@ func (e *engine) Close() error {
 // machine is the part of the configuration that steers decisions.
 func (c Config) machine() machine.Config {
 	return machine.Config{
-		NodeID:            c.NodeID,
-		NoAutoCreate:      c.NoAutoCreateTopics,
-		DefaultPartitions: c.DefaultPartitions,
-		Group:             group.Config{InitialRebalanceDelayMs: c.GroupInitialRebalanceDelayMs},
+		NodeID:                 c.NodeID,
+		NoAutoCreate:           c.NoAutoCreateTopics,
+		ClampReplicationFactor: c.ClampReplicationFactor,
+		DefaultPartitions:      c.DefaultPartitions,
+		Group:                  group.Config{InitialRebalanceDelayMs: c.GroupInitialRebalanceDelayMs},
 	}
 }
 

@@ -24,6 +24,9 @@ type Config struct {
 	FetchMemoryBytes int64
 	// RebuildMemoryBytes bounds batches that are stored in another compression than they came in.
 	RebuildMemoryBytes int64
+	// MaxUnpackedBytes bounds the records of one batch after decompression. At most as many batches as there are
+	// processors are unpacked at a time, which bounds the memory of all.
+	MaxUnpackedBytes int
 	// FetchSessions bounds the fetch sessions that are kept, FetchSessionBytes the memory that they take.
 	FetchSessions     int
 	FetchSessionBytes int64

@@ -12,10 +12,6 @@ import (
 	"github.com/strandline-io/strandline/internal/compress"
 )
 
-// maxUnpackedBytes bounds the records of one batch after decompression. At most as many batches as there are
-// processors are unpacked at a time, which bounds the memory of all.
-const maxUnpackedBytes = 128 << 20
-
 // versionZstd is the first version of Produce that may carry zstd (KIP-110).
 const versionZstd = 7
 
@@ -101,10 +97,10 @@ func (e *Edge) judgeBatch(version int16, batch []byte, h record.Header, settings
 	if h.Codec() != record.CodecNone {
 		e.unpacking <- struct{}{}
 		defer func() { <-e.unpacking }()
-		unpacked := e.Pool.Get(min(4*len(section), maxUnpackedBytes))
+		unpacked := e.Pool.Get(min(4*len(section), e.MaxUnpackedBytes))
 		defer unpacked.Release()
 		var err error
-		if section, err = compress.Decode(h.Codec(), section, unpacked.B, maxUnpackedBytes); err != nil {
+		if section, err = compress.Decode(h.Codec(), section, unpacked.B, e.MaxUnpackedBytes); err != nil {
 			return batch, h, unpackRefusal(h, err)
 		}
 		unpacked.B = section

@@ -56,6 +56,8 @@ func FuzzJudge(f *testing.F) {
 	})
 }
 
+const maxUnpackedBytes = 128 << 20
+
 func settingsOf(setting byte) machine.Settings {
 	s := machine.DefaultSettings()
 	s.CompressionType = []string{"producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"}[setting%6]
@@ -71,7 +73,7 @@ func judgeAnything(t *testing.T, raw []byte, settings machine.Settings, version 
 	if err != nil {
 		return
 	}
-	e := New(Config{Now: func() time.Time { return time.UnixMilli(judgeNowMs) }, Pool: new(wire.Pool)})
+	e := New(Config{Now: func() time.Time { return time.UnixMilli(judgeNowMs) }, Pool: new(wire.Pool), MaxUnpackedBytes: maxUnpackedBytes})
 	var stored []byte
 	var header record.Header
 	var verdict machine.Verdict

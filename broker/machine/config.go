@@ -18,6 +18,8 @@ type Config struct {
 	NoAutoCreate bool
 	// DefaultPartitions is the partition count of topics that name none. Default 1.
 	DefaultPartitions int32
+	// ClampReplicationFactor takes any replication factor for 1, for programs that insist on more; else it is refused.
+	ClampReplicationFactor bool
 	// MaxPartitionsPerTopic bounds one topic, MaxPartitions all topics together. Defaults 10,000 and 100,000.
 	MaxPartitionsPerTopic int32
 	MaxPartitions         int

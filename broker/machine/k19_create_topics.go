@@ -80,7 +80,8 @@ func (m *Machine) checkLayout(t *kmsg.CreateTopicsRequestTopic) (int32, *refusal
 	if len(t.ReplicaAssignment) > 0 {
 		return m.checkAssignment(t)
 	}
-	if t.ReplicationFactor != -1 && t.ReplicationFactor != 1 {
+	clamped := m.cfg.ClampReplicationFactor && t.ReplicationFactor > 1
+	if t.ReplicationFactor != -1 && t.ReplicationFactor != 1 && !clamped {
 		return 0, refuse(kerr.InvalidReplicationFactor, "replication factor %d cannot be had, this broker is alone: use 1, or -1 for the default", t.ReplicationFactor)
 	}
 	if t.NumPartitions == -1 {

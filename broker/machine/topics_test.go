@@ -66,6 +66,34 @@ func TestCreateTopics(t *testing.T) {
 	}
 }
 
+// TestReplicationFactorClamp: more copies than there are brokers are one copy, if the operator wants that, and reported as
+// one.
+func TestReplicationFactorClamp(t *testing.T) {
+	w := newWorld(t, Config{ClampReplicationFactor: true})
+	f := func(name string, factor int16, want *kerr.Error) {
+		t.Helper()
+		r := w.createTopic(kmsg.CreateTopicsRequestTopic{Topic: name, NumPartitions: 1, ReplicationFactor: factor})
+		switch {
+		case want != nil && r.ErrorCode != want.Code:
+			t.Errorf("factor %d: %s, want %v", factor, errorName(r.ErrorCode), want)
+		case want == nil && (r.ErrorCode != 0 || r.ReplicationFactor != 1):
+			t.Errorf("factor %d: %s, factor %d", factor, errorName(r.ErrorCode), r.ReplicationFactor)
+		}
+	}
+	f("three", 3, nil)
+	f("many", 32767, nil)
+	f("one", 1, nil)
+	f("default", -1, nil)
+	f("none", 0, kerr.InvalidReplicationFactor)
+	f("negative", -2, kerr.InvalidReplicationFactor)
+	req := kmsg.NewPtrMetadataRequest()
+	for _, topic := range w.ask(req, 12).(*kmsg.MetadataResponse).Topics {
+		if p := topic.Partitions[0]; len(p.Replicas) != 1 || len(p.ISR) != 1 {
+			t.Errorf("%s has replicas %v, in sync %v", *topic.Topic, p.Replicas, p.ISR)
+		}
+	}
+}
+
 func TestCreateTopicsAnswer(t *testing.T) {
 	w := newWorld(t, Config{})
 	value := func(s string) *string { return &s }

@@ -43,6 +43,8 @@ func serveCommand() *cobra.Command {
 				return fmt.Errorf("--node-id is %d: use 1 or more", c.NodeID)
 			case c.DefaultPartitions < 1:
 				return fmt.Errorf("--partitions is %d: use 1 or more", c.DefaultPartitions)
+			case c.MaxRequestBytes < 1:
+				return fmt.Errorf("--max-request-bytes is %d: use 65536 or more", c.MaxRequestBytes)
 			case c.MaxConnections < 1:
 				return fmt.Errorf("--max-connections is %d: use 1 or more", c.MaxConnections)
 			case c.IdleTimeout <= 0:
@@ -63,6 +65,8 @@ func serveCommand() *cobra.Command {
 	f.BoolVar(&c.Verify, "verify", false, "compare the state with what a replay of the journal gives, all the time; stop if they differ")
 	f.Int32Var(&c.NodeID, "node-id", 1, "id of this broker")
 	f.Int32Var(&c.DefaultPartitions, "partitions", 1, "partitions of new topics that name none")
+	f.BoolVar(&c.ClampReplicationFactor, "replication-factor-clamp", false, "accept topics with a replication factor above 1 and make them with 1, instead of refusing them")
+	f.Int32Var(&c.MaxRequestBytes, "max-request-bytes", 100<<20, "largest request, at most 256 MiB: to be raised with max.message.bytes of a topic beyond 100 MiB")
 	f.IntVar(&c.MaxConnections, "max-connections", broker.DefaultMaxConnections, "connections in all; further ones are closed at once")
 	f.IntVar(&c.MaxConnectionsPerAddress, "max-connections-per-address", 0, "connections from one client address; 0 is as many as in all")
 	f.DurationVar(&c.IdleTimeout, "idle-timeout", broker.DefaultIdleTimeout, "after what silence a connection is closed")

@@ -235,7 +235,7 @@ func (p *process) newEdge() *edge.Edge {
 		Board: p.board, Pool: &p.pool, Log: slog.New(alarm{p}),
 		Now:           func() time.Time { return time.UnixMilli(p.w.wall()) },
 		FetchMaxBytes: 1 << 20, FetchMemoryBytes: 64 << 20, RebuildMemoryBytes: 64 << 20,
-		FetchSessions: 100, FetchSessionBytes: 1 << 20, SessionSeed: seed,
+		MaxUnpackedBytes: 16 << 20, FetchSessions: 100, FetchSessionBytes: 1 << 20, SessionSeed: seed,
 	})
 }
 

@@ -149,3 +149,83 @@ func TestConsumerGroupProtocol(t *testing.T) {
 		}
 	})
 }
+
+// TestConsumerGroupTransactions moves records exactly once with two workers of a KIP-848 group, while one of them goes
+// and comes again and the broker is restarted.
+func TestConsumerGroupTransactions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 300
+		network, dir := brokertest.NewNetwork(), t.TempDir()
+		start := func() *brokertest.Broker {
+			return brokertest.Start(t, brokertest.On(network, "broker:9092"), brokertest.Partitions(4), brokertest.Dir(dir))
+		}
+		b := start()
+		c := client(t, b, kgo.Dialer(network.DialContext))
+		produceNumbers(t, c, "in", 0, n/2)
+		stopOne := move(t, b, network, "one")
+		stopTwo := move(t, b, network, "two")
+		pass(20 * time.Second)
+		stopOne()
+		produceNumbers(t, c, "in", n/2, n/2+50)
+		pass(7 * time.Second)
+		stopOne = move(t, b, network, "one")
+		pass(3 * time.Second)
+		if err := b.Stop(); err != nil {
+			t.Error(err)
+		}
+		b = start()
+		produceNumbers(t, c, "in", n/2+50, n)
+		pass(2 * time.Minute)
+		stopOne()
+		stopTwo()
+		seen := map[string]int{}
+		out := client(t, b, kgo.Dialer(network.DialContext), kgo.ConsumeTopics("out"), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+		for _, v := range read(t, context.Background(), out, n) {
+			seen[v]++
+		}
+		for i := range n {
+			if v := fmt.Sprint("in", i); seen[v] != 1 {
+				t.Errorf("%s came %d times", v, seen[v])
+			}
+		}
+		out.Close()
+		c.Close()
+		if err := b.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// move starts a worker that copies from in to out, a transaction for each fetch, until it is stopped.
+func move(t *testing.T, b *brokertest.Broker, n *brokertest.Network, id string) (stop func()) {
+	s, err := kgo.NewGroupTransactSession(kgo.SeedBrokers(b.Addr()), kgo.Dialer(n.DialContext), kgo.ConsumerGroup("g"),
+		kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()), kgo.ConsumeTopics("in"), kgo.TransactionalID(id),
+		kgo.DefaultProduceTopic("out"), kgo.AllowAutoTopicCreation(), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer s.Close()
+		for ctx.Err() == nil {
+			fetches := s.PollFetches(ctx)
+			if fetches.NumRecords() == 0 {
+				continue
+			}
+			if err := s.Begin(); err != nil {
+				t.Error(err)
+				return
+			}
+			fetches.EachRecord(func(r *kgo.Record) { s.Produce(context.Background(), kgo.StringRecord(string(r.Value)), nil) })
+			if _, err := s.End(context.Background(), kgo.TryCommit); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	}()
+	return func() { cancel(); <-done }
+}

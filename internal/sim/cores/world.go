@@ -91,9 +91,6 @@ func (w *World) fail(format string, args ...any) {
 	panic(violation{fmt.Errorf(format, args...)})
 }
 
-// chance is true in n of 100.
-func (w *World) chance(n int) bool { return w.IntN(100) < n }
-
 func pick[T any](w *World, all ...T) T { return all[w.IntN(len(all))] }
 
 // runMachine is one seed of the machine's world. ops bounds its random steps, 0 is as many as the seed wants.

@@ -18,7 +18,6 @@ type streamJudge struct {
 	s      *streams
 	w      *World
 	client *kafka.Client
-	plan   *stream.Plan
 	record *core.JobRecord
 	topics map[kafka.TopicPartition][]kafka.Record // committed
 	stable map[kafka.TopicPartition]int64

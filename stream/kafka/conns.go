@@ -2,7 +2,7 @@ package kafka
 
 import (
 	"context"
-	"errors"
+	"fmt"
 	"net"
 	"sync"
 )
@@ -22,7 +22,8 @@ type conn struct {
 	of *conns
 }
 
-var errCut = errors.New("kafka: the client is being closed")
+// errCut is a context's end, so that franz-go does not take it for the network's fault and try again.
+var errCut = fmt.Errorf("kafka: the client is being closed: %w", context.Canceled)
 
 func newConns(cfg Config) *conns { return &conns{dial: cfg.dialer(), open: make(map[*conn]struct{})} }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -51,12 +52,15 @@ const (
 // Member is a membership in a consumer group that owns tasks. It fetches nothing: a Fetcher does, at positions that
 // the tasks' checkpoints give.
 type Member struct {
-	kc    *kgo.Client
-	cfg   MemberConfig
-	conns *conns
+	kc     *kgo.Client
+	of     *Client
+	cfg    MemberConfig
+	conns  *conns
+	ousted atomic.Bool // another process has the slot
 }
 
-// Join makes a member. It returns at once; OnAssigned tells when the group has given it tasks, or none.
+// Join makes a member. It returns at once; OnAssigned tells when the group has given it tasks, or none. The client must
+// stay open until the member has left.
 func (c *Client) Join(cfg MemberConfig) (*Member, error) {
 	if cfg.SessionTimeout == 0 {
 		cfg.SessionTimeout = defaultSessionTimeout
@@ -73,7 +77,7 @@ func (c *Client) Join(cfg MemberConfig) (*Member, error) {
 	}
 	slices.Sort(topics)
 	kcfg := c.cfg
-	m := &Member{cfg: cfg, conns: newConns(kcfg)}
+	m := &Member{of: c, cfg: cfg, conns: newConns(kcfg)}
 	kcfg.Dial, kcfg.TLS = m.conns.Dial, nil
 	opts := append(kcfg.options(),
 		kgo.ConsumerGroup(cfg.Group),
@@ -111,6 +115,7 @@ func (m *Member) assigned(_ context.Context, kc *kgo.Client, p map[string][]int3
 // OnGroupManageError implements kgo.HookGroupManageError.
 func (m *Member) OnGroupManageError(err error) {
 	if errors.Is(err, kerr.FencedInstanceID) {
+		m.ousted.Store(true)
 		m.cfg.OnError(m.fenced(err), true)
 		return
 	}
@@ -164,15 +169,18 @@ func (m *Member) fenced(err error) error {
 	return fmt.Errorf("kafka: another process has slot %q of group %q: %w: %w", m.cfg.InstanceID, m.cfg.Group, ErrFenced, err)
 }
 
-// leavePatience is how long Leave lets requests that are under way end by themselves.
+// leavePatience is how long Close lets requests that are under way end by themselves.
 const leavePatience = 500 * time.Millisecond
 
 // Leave ends the membership, so that the group gives the tasks to others at once. OnRevoked is called if something is
 // owned. A slot that another process has taken over is left alone.
+//
+// The group is told only when the member can send nothing any more. Told earlier, it could hear of the end first and of a
+// JoinGroup that is still on its way afterwards, or answer one that it holds with UNKNOWN_MEMBER_ID, upon which franz-go
+// joins anew: either leaves a member that nobody is, and whose tasks nobody has until its session expires.
 func (m *Member) Leave(ctx context.Context) error {
-	err := m.tellLeaving(ctx)
 	m.Close()
-	return err
+	return m.tellLeaving(ctx)
 }
 
 // Close ends the membership as a crash would: a static member's tasks are kept for its return until the session timeout.
@@ -182,6 +190,9 @@ func (m *Member) Close() {
 }
 
 func (m *Member) tellLeaving(ctx context.Context) error {
+	if m.ousted.Load() {
+		return nil // without a member id, the request would put out whoever has the slot now
+	}
 	id, _ := m.kc.GroupMetadata()
 	req := kmsg.NewPtrLeaveGroupRequest()
 	req.Group, req.MemberID = m.cfg.Group, id
@@ -193,7 +204,7 @@ func (m *Member) tellLeaving(ctx context.Context) error {
 		return nil // a dynamic member that the group does not know
 	}
 	req.Members = append(req.Members, lm)
-	resp, err := req.RequestWith(ctx, m.kc)
+	resp, err := req.RequestWith(ctx, m.of.link)
 	if err != nil {
 		return fmt.Errorf("kafka: leaving group %q: %w", m.cfg.Group, err)
 	}

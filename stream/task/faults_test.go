@@ -291,48 +291,6 @@ func TestWorkersShareAJob(t *testing.T) {
 	same(t, rows(t, cfg, "j-sums"), want)
 }
 
-func TestReplicasComeAndGo(t *testing.T) {
-	t.Parallel()
-	_, cfg := cluster(t)
-	file, want := input(20_000)
-	rng := rand.New(rand.NewPCG(3, 4))
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Second)
-	defer cancel()
-	var group sync.WaitGroup
-	for replica := 1; replica <= 2; replica++ {
-		commits := int64(3 + rng.IntN(5))
-		group.Add(1)
-		go func() {
-			defer group.Done()
-			for life := int64(1); ctx.Err() == nil && life <= 4; life++ {
-				once, stop := context.WithCancel(ctx)
-				var from int64 = -1
-				err := run(t, once, sums(t, "j", file), Config{
-					Kafka: cfg, Replica: replica, CommitInterval: 2 * time.Millisecond, ProgressInterval: time.Millisecond,
-					Progress: func(p Progress) {
-						if from < 0 {
-							from = p.Commits
-						}
-						if p.Commits-from > commits*life {
-							stop()
-						}
-					},
-				})
-				stop()
-				if err != nil {
-					t.Errorf("replica %d: %v", replica, err)
-				}
-			}
-		}()
-	}
-	err := run(t, ctx, sums(t, "j", file), Config{Kafka: cfg, CommitInterval: 2 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	group.Wait()
-	same(t, rows(t, cfg, "j-sums"), want)
-}
-
 func TestSecondProcessOfAReplicaFencesTheFirst(t *testing.T) {
 	t.Parallel()
 	_, cfg := cluster(t)

@@ -256,9 +256,9 @@ func (l Listener) validate() error {
 	return errors.Join(problems...)
 }
 
-// maxUnpackedBytes bounds the records of one batch after decompression.
-func (c Config) maxUnpackedBytes() int {
-	return max(minUnpackedBytes, int(c.MaxRequestBytes)+int(c.MaxRequestBytes)/4)
+// maxUnpackedBytes bounds the records of one batch after decompression, in requests of so many bytes.
+func maxUnpackedBytes(maxRequestBytes int) int {
+	return max(minUnpackedBytes, maxRequestBytes+maxRequestBytes/4)
 }
 
 // splitAddress takes host:port apart.

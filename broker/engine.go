@@ -26,13 +26,17 @@ type engine struct {
 	keeper  *housekeeper // nil when there is no disk
 }
 
+// partitionFiles can look into every batch that any configuration accepts: what is stored may come from a start with
+// other bounds.
+var partitionFiles = segment.Config{MaxDecodedBytes: maxUnpackedBytes(MaxRequestBytesLimit)}
+
 // openEngine recovers what the data folder holds and starts the loop over it. Recovery reads the newest snapshot and
 // the journal behind it, so its time does not depend on the amount of data (V6).
 func openEngine(cfg Config) (*engine, error) {
 	inbox := sequencer.NewInbox()
 	if cfg.DataDir == "" {
 		j := journal.NewMemory(journal.MemoryConfig{MaxUnitBytes: cfg.maxUnitBytes()}, inbox.JournalEvent)
-		store, err := segment.Open(vfs.NewMem(), segment.Config{}, nil)
+		store, err := segment.Open(vfs.NewMem(), partitionFiles, nil)
 		if err != nil {
 			return nil, errors.Join(err, j.Close())
 		}
@@ -60,7 +64,7 @@ func openEngine(cfg Config) (*engine, error) {
 		return nil, openError(cfg, err)
 	}
 	failpoint.Hit("recovery.done")
-	store, err := segment.Open(disk, segment.Config{}, r.Lengths())
+	store, err := segment.Open(disk, partitionFiles, r.Lengths())
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the partitions of %s: %w", cfg.DataDir, err), j.Close())
 	}

@@ -2,16 +2,20 @@ package broker_test
 
 import (
 	"bytes"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/strandline-io/strandline/broker"
 	"github.com/strandline-io/strandline/broker/brokertest"
 	"github.com/strandline-io/strandline/broker/record"
 	"github.com/strandline-io/strandline/internal/compress"
+	"github.com/strandline-io/strandline/internal/vfs"
 )
 
 const nowMs = 1_700_000_000_000
@@ -36,11 +40,44 @@ func compressed(t testing.TB, codec int8, values ...string) []byte {
 	return b.AppendCompressed(nil, codec, payload)
 }
 
+// keyed has three records, of which only the second has a key, and the time atMs.
+func keyed(atMs int64) []byte {
+	b := record.NewBuilder()
+	b.Add(nowMs, nil, []byte("a"))
+	b.Add(atMs, []byte("k"), []byte("b"))
+	b.Add(nowMs, nil, []byte("c"))
+	return b.Append(nil)
+}
+
+// TestAcksComeBehindTheContainer: what is no batch is told before wrong acks, what is a bad batch behind them.
+func TestAcksComeBehindTheContainer(t *testing.T) {
+	c := dial(t, brokertest.Start(t, atNow()))
+	createTopic(c, "t", 1)
+	f := func(name string, version int16, batch []byte, want int16) {
+		t.Helper()
+		req := produceRequest("t", 0, batch)
+		req.Version, req.Acks = version, 2
+		if p := produced(ask[*kmsg.ProduceResponse](c, req)); p.ErrorCode != want {
+			t.Errorf("%s: code %d, want %d", name, p.ErrorCode, want)
+		}
+	}
+	good := batchOf(nowMs, "a")
+	broken := bytes.Clone(good)
+	broken[len(broken)-1] ^= 1
+	f("good", 9, good, 21)
+	f("wrong CRC", 9, broken, 21)
+	f("no batch", 9, nil, 87)
+	f("two batches", 9, append(bytes.Clone(good), good...), 87)
+	f("zstd too early", 6, compressed(t, record.CodecZstd, "a"), 76)
+}
+
 func TestRefusedBatches(t *testing.T) {
 	c := dial(t, brokertest.Start(t, atNow()))
 	createTopic(c, "t", 1)
 	createTopic(c, "small", 1, "max.message.bytes", "200")
 	createTopic(c, "compact", 1, "cleanup.policy", "compact")
+	createTopic(c, "unpacked", 1, "max.message.bytes", "500", "compression.type", "uncompressed")
+	createTopic(c, "short-files", 1, "max.message.bytes", "4000000", "segment.bytes", "1048576")
 	createTopic(c, "append-time", 1, "message.timestamp.type", "LogAppendTime")
 	f := func(name, topic string, version int16, batch []byte, code int16, records ...int32) {
 		t.Helper()
@@ -88,6 +125,17 @@ func TestRefusedBatches(t *testing.T) {
 		return record.AppendRebuilt(nil, h, record.CodecZstd, []byte("no zstd frame"))
 	}(), 2)
 	f("unknown topic", "u", 9, good, 3)
+	f("too large when unpacked", "unpacked", 9, compressed(t, record.CodecGzip, string(make([]byte, 600))), 10)
+	f("larger than a file", "short-files", 9, batchOf(nowMs, string(make([]byte, 1_500_000))), 18)
+	f("both bounds", "t", 9, batchOf(nowMs-5, string(make([]byte, 2_000_000))), 10)
+	for version := int16(3); version <= 12; version++ {
+		noKey, badTime := []int32{0, 2}, []int32{0, 1, 2}
+		if version < 8 {
+			noKey, badTime = nil, nil
+		}
+		f("some have no key", "compact", version, keyed(nowMs), 87, noKey...)
+		f("and one comes from the future", "compact", version, keyed(nowMs+3_600_001), 32, badTime...)
+	}
 	f("old client hears only the code", "small", 5, batchOf(nowMs, string(make([]byte, 200))), 10)
 
 	if got := produce(c, "t", 0, bytes.Clone(good)); got != 0 {
@@ -186,5 +234,82 @@ func TestInnerOffsetsAreRebuilt(t *testing.T) {
 	}
 	if diff := cmp.Diff([]int32{0, 1}, deltas); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestLogAppendTime: on such a topic the time of a record is the broker's in all that readers get, whatever the producer
+// said, in memory and in files; what was stored under another setting keeps its time.
+func TestLogAppendTime(t *testing.T) {
+	for name, option := range map[string]brokertest.Option{"memory": brokertest.Dir(""), "files": withSmallJournal(vfs.NewMem())} {
+		var passed atomic.Int64
+		start := time.UnixMilli(nowMs)
+		b := brokertest.Start(t, option, brokertest.Configure(func(c *broker.Config) {
+			c.Now = func() time.Time { return start.Add(time.Duration(passed.Load()) * time.Millisecond) }
+		}))
+		c := dial(t, b)
+		createTopic(c, "t", 1, "message.timestamp.type", "LogAppendTime")
+		createTopic(c, "filler", 1)
+		produce(c, "t", 0, batchOf(nowMs+50, "a", "b")) // the producer's clock is ahead
+		passed.Store(100)
+		produce(c, "t", 0, compressed(t, record.CodecGzip, "c", "d")) // at nowMs, by the producer
+		alterTopic(c, "t", "message.timestamp.type", "CreateTime")
+		passed.Store(200)
+		produce(c, "t", 0, batchOf(nowMs+30, "e"))
+		if name == "files" {
+			for range 40 {
+				produce(c, "filler", 0, batchOf(1, string(make([]byte, 10_000))))
+			}
+		}
+		at := func(timestamp, wantOffset, wantMs int64) {
+			t.Helper()
+			if p := listOffset(c, "t", timestamp); p.ErrorCode != 0 || p.Offset != wantOffset || p.Timestamp != wantMs {
+				t.Errorf("%s: at %d: %+v, want offset %d at %d", name, timestamp-nowMs, p, wantOffset, wantMs-nowMs)
+			}
+		}
+		at(0, 0, nowMs)
+		at(nowMs, 0, nowMs)
+		at(nowMs+1, 2, nowMs+100)
+		at(nowMs+100, 2, nowMs+100)
+		at(nowMs+101, -1, -1)
+		at(-3, 2, nowMs+100)
+		var got []string
+		for rest := fetched(ask[*kmsg.FetchResponse](c, fetchRequest("t", 0, 0))).RecordBatches; len(rest) > 0; {
+			h, err := record.ParseHeader(rest)
+			if err != nil || !record.CheckCRC(rest[:h.SizeBytes]) {
+				t.Fatal(err)
+			}
+			got = append(got, fmt.Sprintf("%d-%d %d %t", h.BaseOffset, h.LastOffset(), h.MaxTimestamp-nowMs, h.LogAppendTime()))
+			rest = rest[h.SizeBytes:]
+		}
+		if diff := cmp.Diff([]string{"0-1 0 true", "2-3 100 true", "4-4 30 false"}, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		client, err := kgo.NewClient(kgo.SeedBrokers(b.Addr()), kgo.ConsumeTopics("t"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		var times []int64
+		for len(times) < 5 {
+			client.PollFetches(t.Context()).EachRecord(func(r *kgo.Record) { times = append(times, r.Timestamp.UnixMilli()-nowMs) })
+		}
+		if diff := cmp.Diff([]int64{0, 0, 100, 100, 30}, times); diff != "" {
+			t.Errorf("%s, a client (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// alterTopic sets one setting of a topic.
+func alterTopic(c *rawClient, topic, name, value string) {
+	c.t.Helper()
+	req := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	r := kmsg.NewIncrementalAlterConfigsRequestResource()
+	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeTopic, topic
+	config := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	config.Name, config.Value = name, &value
+	r.Configs = append(r.Configs, config)
+	req.Resources = append(req.Resources, r)
+	if resp := ask[*kmsg.IncrementalAlterConfigsResponse](c, req); resp.Resources[0].ErrorCode != 0 {
+		c.t.Fatalf("altering %s: code %d", topic, resp.Resources[0].ErrorCode)
 	}
 }

@@ -16,12 +16,12 @@ import (
 )
 
 // largeBatch has records of one MiB each, whose values begin with their number.
-func largeBatch(codec int8, records int) []byte {
+func largeBatch(codec int8, records int, timestampMs int64) []byte {
 	b := record.NewBuilder()
 	for i := range records {
 		value := bytes.Repeat([]byte{byte(i)}, 1<<20)
 		binary.BigEndian.PutUint32(value, uint32(i))
-		b.Add(1, nil, value)
+		b.Add(timestampMs, nil, value)
 	}
 	section := b.Section()
 	packed, err := compress.Encode(codec, section, nil)
@@ -50,7 +50,7 @@ func TestLargeBatches(t *testing.T) {
 	createTopic(c, "unpacked", 1, "max.message.bytes", limit, "compression.type", "uncompressed")
 	createTopic(c, "small", 1)
 	c.conn.SetDeadline(time.Now().Add(3 * time.Minute))
-	plain, packed := largeBatch(record.CodecNone, records), largeBatch(record.CodecZstd, records)
+	plain, packed := largeBatch(record.CodecNone, records, 1), largeBatch(record.CodecZstd, records, 2)
 	if len(plain) < 149_900_000 {
 		t.Fatalf("the batch has %d bytes", len(plain))
 	}
@@ -65,6 +65,9 @@ func TestLargeBatches(t *testing.T) {
 		t.Helper()
 		expectLarge(t, c, "as-sent", 3, records)
 		expectLarge(t, c, "unpacked", 1, records)
+		if p := listOffset(c, "as-sent", 2); p.ErrorCode != 0 || p.Offset != records || p.Timestamp != 2 {
+			t.Errorf("a lookup by time: %+v", p)
+		}
 	}
 	check()
 	if err := b.Stop(); err != nil {

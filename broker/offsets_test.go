@@ -138,3 +138,17 @@ func TestOffsetForLeaderEpoch(t *testing.T) {
 	f(0, 1, -1, -1, 74)
 	f(2, 1, -1, -1, 75)
 }
+
+// listOffset asks for one partition's offset at a time, or by one of the special timestamps.
+func listOffset(c *rawClient, topic string, timestamp int64) kmsg.ListOffsetsResponseTopicPartition {
+	c.t.Helper()
+	req := kmsg.NewPtrListOffsetsRequest()
+	req.Version, req.ReplicaID = 8, -1
+	rt := kmsg.NewListOffsetsRequestTopic()
+	rt.Topic = topic
+	p := kmsg.NewListOffsetsRequestTopicPartition()
+	p.Timestamp = timestamp
+	rt.Partitions = append(rt.Partitions, p)
+	req.Topics = append(req.Topics, rt)
+	return ask[*kmsg.ListOffsetsResponse](c, req).Topics[0].Partitions[0]
+}

@@ -94,7 +94,7 @@ func newBroker(cfg Config, listeners []*listener, engine loop, clusterID string)
 	b.edge = edge.New(edge.Config{
 		Board: engine.Board(), Now: cfg.Now, Log: cfg.Logger, Pool: &b.pool, FetchMaxBytes: cfg.FetchMaxBytes,
 		FetchMemoryBytes: cfg.FetchMemoryBytes, RebuildMemoryBytes: cfg.RequestMemoryBytes,
-		MaxUnpackedBytes: cfg.maxUnpackedBytes(), FetchSessions: cfg.MaxFetchSessions, FetchSessionBytes: cfg.FetchSessionMemoryBytes, SessionSeed: seed,
+		MaxUnpackedBytes: maxUnpackedBytes(int(cfg.MaxRequestBytes)), FetchSessions: cfg.MaxFetchSessions, FetchSessionBytes: cfg.FetchSessionMemoryBytes, SessionSeed: seed,
 	})
 	return b
 }

@@ -41,6 +41,7 @@ type Edge struct {
 	sessions    *sessions
 	rebuilding  *wire.Budget
 	unpacking   chan struct{} // one token for each batch that may be decompressed at a time
+	lookups     chan struct{} // one for each lookup by time, which may have to decompress one
 }
 
 // New returns an Edge over a board.
@@ -51,6 +52,7 @@ func New(cfg Config) *Edge {
 		sessions:    newSessions(cfg.FetchSessions, cfg.FetchSessionBytes, cfg.SessionSeed, cfg.Now),
 		rebuilding:  wire.NewBudget(cfg.RebuildMemoryBytes),
 		unpacking:   make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
+		lookups:     make(chan struct{}, max(2, runtime.GOMAXPROCS(0))),
 	}
 }
 

@@ -31,15 +31,17 @@ func (e *Edge) judge(version int16, records []byte, p *machine.ProducePartition,
 	batch, h, err := record.OneBatch(records)
 	if err != nil {
 		p.Verdict = refusedBy(err)
-	} else {
-		p.Batch, p.Header = batch, h
-	}
-	if !known {
+		p.Verdict.Container = true
 		return
 	}
-	p.SettingsVersion = t.SettingsVersion
-	if err == nil {
-		p.Batch, p.Header, p.Verdict = e.judgeBatch(version, batch, h, &t.Settings, grown)
+	p.Batch, p.Header = batch, h
+	if h.Codec() == record.CodecZstd && version < versionZstd {
+		p.Verdict = machine.Verdict{Code: kerr.UnsupportedCompressionType.Code, Message: "zstd needs Produce version 7 or later", Container: true}
+		return
+	}
+	if known {
+		p.SettingsVersion = t.SettingsVersion
+		p.Batch, p.Header, p.Verdict = e.judgeBatch(batch, h, &t.Settings, grown)
 	}
 }
 
@@ -78,10 +80,7 @@ func (g *growth) release() {
 }
 
 // judgeBatch judges a batch under settings and returns it as it should be stored.
-func (e *Edge) judgeBatch(version int16, batch []byte, h record.Header, settings *machine.Settings, grown *growth) ([]byte, record.Header, machine.Verdict) {
-	if h.Codec() == record.CodecZstd && version < versionZstd {
-		return batch, h, machine.Verdict{Code: kerr.UnsupportedCompressionType.Code, Message: "zstd needs Produce version 7 or later"}
-	}
+func (e *Edge) judgeBatch(batch []byte, h record.Header, settings *machine.Settings, grown *growth) ([]byte, record.Header, machine.Verdict) {
 	policy := record.Policy{
 		NowMs:                e.Now().UnixMilli(),
 		MaxBatchBytes:        settings.MaxMessageBytes,

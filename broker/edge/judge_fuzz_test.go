@@ -24,10 +24,10 @@ func FuzzJudge(f *testing.F) {
 	b := record.NewBuilder()
 	b.Add(judgeNowMs, []byte("k"), []byte("v"), record.HeaderField{Key: "h", Value: []byte("x")})
 	b.Add(judgeNowMs+1, []byte("k"), nil)
-	f.Add(b.Append(nil), false, byte(0), int16(9))
+	f.Add(b.Append(nil), false, byte(0))
 	for codec := range byte(record.CodecZstd + 1) {
-		f.Add(b.AppendCompressed(nil, int8(codec), b.Section()), true, codec, int16(9))
-		f.Add(b.Append(nil), false, codec|0x40, int16(9))
+		f.Add(b.AppendCompressed(nil, int8(codec), b.Section()), true, codec)
+		f.Add(b.Append(nil), false, codec|0x40)
 	}
 	// Two records at one offset, which must be told apart, and a header that says another newest timestamp.
 	same := record.NewBuilder()
@@ -35,11 +35,11 @@ func FuzzJudge(f *testing.F) {
 	same.AddAt(0, judgeNowMs, nil, []byte("w"))
 	raw := same.AppendCompressed(nil, record.CodecZstd, same.Section())
 	raw[26] = 1
-	f.Add(raw, true, byte(0x42), int16(9)) // 0x42: as the producer compressed it, however large
+	f.Add(raw, true, byte(0x42)) // 0x42: as the producer compressed it, however large
 	raw = b.Append(nil)
 	record.PatchMaxTimestamp(raw, judgeNowMs-5)
-	f.Add(raw, false, byte(0x40), int16(9))
-	f.Fuzz(func(t *testing.T, sent []byte, pack bool, setting byte, version int16) {
+	f.Add(raw, false, byte(0x40))
+	f.Fuzz(func(t *testing.T, sent []byte, pack bool, setting byte) {
 		raw := bytes.Clone(sent)
 		if h, err := record.ParseHeader(raw); err == nil && pack && h.Codec() <= record.CodecZstd {
 			packed, err := compress.Encode(h.Codec(), raw[record.HeaderSize:], raw[:record.HeaderSize:record.HeaderSize])
@@ -52,7 +52,7 @@ func FuzzJudge(f *testing.F) {
 		if len(raw) >= record.HeaderSize {
 			binary.BigEndian.PutUint32(raw[17:], record.ComputeCRC(raw))
 		}
-		judgeAnything(t, raw, settingsOf(setting), version)
+		judgeAnything(t, raw, settingsOf(setting))
 	})
 }
 
@@ -68,7 +68,7 @@ func settingsOf(setting byte) machine.Settings {
 	return s
 }
 
-func judgeAnything(t *testing.T, raw []byte, settings machine.Settings, version int16) {
+func judgeAnything(t *testing.T, raw []byte, settings machine.Settings) {
 	batch, h, err := record.OneBatch(raw)
 	if err != nil {
 		return
@@ -80,7 +80,7 @@ func judgeAnything(t *testing.T, raw []byte, settings machine.Settings, version 
 	const bound = 4 << 20
 	alloc.Within(t, bound+len(raw), 16, func() {
 		grown := growth{budget: wire.NewBudget(bound), limit: bound}
-		stored, header, verdict = e.judgeBatch(version, bytes.Clone(batch), h, &settings, &grown)
+		stored, header, verdict = e.judgeBatch(bytes.Clone(batch), h, &settings, &grown)
 		grown.release()
 		if n := grown.budget.InUse(); n != 0 {
 			t.Fatalf("%d bytes are still taken", n)
@@ -107,8 +107,7 @@ func judgeAnything(t *testing.T, raw []byte, settings machine.Settings, version 
 		t.Fatalf("not what was sent:\n%s", diff)
 	}
 	grown := growth{budget: wire.NewBudget(bound), limit: bound}
-	// In a version that may carry zstd: the topic's compression may be another than the sent one.
-	again, _, verdict := e.judgeBatch(max(version, versionZstd), bytes.Clone(stored), header, &settings, &grown)
+	again, _, verdict := e.judgeBatch(bytes.Clone(stored), header, &settings, &grown)
 	if verdict.Code != 0 || !bytes.Equal(again, stored) {
 		t.Fatalf("judged again: %+v, or it is changed", verdict)
 	}

@@ -102,6 +102,8 @@ func (e *Edge) listOffset(req *kmsg.ListOffsetsRequest, topic string, p *kmsg.Li
 // search looks a record up by time. The partition's batches may move while it does: then it looks again, where a newer
 // view says that they are.
 func (e *Edge) search(part *sequencer.Partition, v *sequencer.Published, rp *kmsg.ListOffsetsResponseTopicPartition, find func(*segment.Log) (segment.Found, bool, error)) {
+	e.lookups <- struct{}{}
+	defer func() { <-e.lookups }()
 	found, ok, err := find(v.Log)
 	for try := 0; errors.Is(err, segment.ErrMoved) && try < movedRetries; try++ {
 		found, ok, err = find(part.Load().Log)

@@ -57,11 +57,14 @@ type ProducePartition struct {
 	SettingsVersion uint32
 }
 
-// Verdict is the connection's judgement of a batch's content (kafka-eos.md A.3 step 9 and 10). Code 0 is "fine".
+// Verdict is the connection's judgement of a batch's content (kafka-eos.md A.3 steps 3, 9 and 10). Code 0 is "fine".
 type Verdict struct {
 	Code    int16
 	Message string
-	Records []RecordError
+	// Container says that what was sent is not one batch that its version may carry (step 3), whatever the settings say:
+	// then there is no Header to go by.
+	Container bool
+	Records   []RecordError
 }
 
 // RecordError names one record of a refused batch.

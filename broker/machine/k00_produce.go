@@ -77,7 +77,7 @@ func mixesProducers(b *Produce) bool {
 	for i := range b.Partitions {
 		h := &b.Partitions[i].Header
 		switch {
-		case !h.Transactional():
+		case !h.Transactional() || b.Partitions[i].Verdict.Container:
 		case first == nil:
 			first = h
 		case first.ProducerID != h.ProducerID || first.ProducerEpoch != h.ProducerEpoch:
@@ -90,6 +90,10 @@ func mixesProducers(b *Produce) bool {
 func (m *Machine) producePartition(b *Produce, pp *ProducePartition, r *ProducePartitionReply, mixed bool) {
 	t, p := m.findProduced(pp, r)
 	if p == nil {
+		return
+	}
+	if pp.Verdict.Container {
+		r.Code, r.Message = pp.Verdict.Code, pp.Verdict.Message
 		return
 	}
 	h := &pp.Header

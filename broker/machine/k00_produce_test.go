@@ -50,6 +50,9 @@ func TestProduceOrder(t *testing.T) {
 	f(kerr.InvalidRequiredAcks, func(p *Produce) { p.Acks = 2 })
 	f(kerr.InvalidProducerEpoch, func(p *Produce) { part(p).Header.ProducerEpoch = 7 })
 	f(kerr.InvalidProducerIDMapping, func(p *Produce) { part(p).Header.ProducerID = 99 })
+	f(kerr.UnsupportedCompressionType, func(p *Produce) {
+		part(p).Verdict = Verdict{Code: kerr.UnsupportedCompressionType.Code, Container: true}
+	})
 	f(kerr.UnknownTopicOrPartition, func(p *Produce) { part(p).Partition = 1 })
 	f(kerr.TopicAuthorizationFailed, func(p *Produce) {
 		deny[access{kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic, "t"}] = true
@@ -124,6 +127,25 @@ func TestProduceVerdict(t *testing.T) {
 	p.Partitions[0].Verdict = Verdict{Code: 87}
 	w.do(p)
 	w.expect("produce plain t/0:1:b", "offset 0")
+}
+
+// TestNonsenseSaysNothingOfAProducer: what is no batch has no header; that it reads as one of producer 0 must not disturb
+// that producer.
+func TestNonsenseSaysNothingOfAProducer(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.topic("t", 1)
+	w.run("init plain")
+	nonsense := &Produce{Version: 9, Acks: -1, Partitions: []ProducePartition{{
+		Topic: "t", Verdict: Verdict{Code: kerr.InvalidRecord.Code, Container: true},
+	}}}
+	if r := w.do(nonsense).(*ProduceReply).Partitions[0]; r.Code != kerr.InvalidRecord.Code || r.Stale {
+		t.Errorf("nonsense is answered %+v", r)
+	}
+	d := plain("t", 0, "a")
+	d.producerID, d.epoch, d.seq = 0, 0, 5 // unknown here: any sequence will do
+	if r := w.produce(9, nil, d)[0]; r.Code != 0 {
+		t.Errorf("the producer is answered %s: %s", errorName(r.Code), r.Message)
+	}
 }
 
 func TestProducePatches(t *testing.T) {

@@ -127,7 +127,6 @@ func TestRefusedBatches(t *testing.T) {
 	f("unknown topic", "u", 9, good, 3)
 	f("too large when unpacked", "unpacked", 9, compressed(t, record.CodecGzip, string(make([]byte, 600))), 10)
 	f("larger than a file", "short-files", 9, batchOf(nowMs, string(make([]byte, 1_500_000))), 18)
-	f("both bounds", "t", 9, batchOf(nowMs-5, string(make([]byte, 2_000_000))), 10)
 	for version := int16(3); version <= 12; version++ {
 		noKey, badTime := []int32{0, 2}, []int32{0, 1, 2}
 		if version < 8 {

@@ -13,7 +13,7 @@ import (
 )
 
 // ConsumerGroupHeartbeat (key 68): the pattern of v1 (RE2, matched against the whole name) is compiled and matched here,
-// so that nobody's regular expression runs in the loop.
+// so that nobody's regular expression runs in the loop; a large group's assignment is made here.
 
 func startConsumerGroupHeartbeat(c *conn, s *slot) error {
 	req := s.req.(*kmsg.ConsumerGroupHeartbeatRequest)
@@ -34,23 +34,36 @@ func finishConsumerGroupHeartbeat(c *conn, s *slot) (kmsg.Response, error) {
 	if !ok {
 		return finishLoop(c, s)
 	}
-	match := r.Match
-	pattern, err := topicPattern(match.Pattern)
-	if err != nil {
-		return nil, err
-	}
-	for _, t := range c.b.engine.Board().Topics() {
-		if pattern.MatchString(t.Name) {
-			match.Topics = append(match.Topics, t.Name)
+	// The member is answered without the outcome. If the connection or the broker ends before, the next heartbeat asks
+	// for it again.
+	if match := r.Match; match != nil {
+		pattern, err := topicPattern(match.Pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range c.b.engine.Board().Topics() {
+			if pattern.MatchString(t.Name) {
+				match.Topics = append(match.Topics, t.Name)
+			}
+		}
+		if err := c.bringBack(s, match); err != nil {
+			return nil, err
 		}
 	}
-	// The member is answered without it. If the broker stops, the next run asks again.
-	client := machine.Client{ID: s.header.ClientID, Host: c.clientHost, Principal: c.session.principal}
-	if err := c.b.engine.Submit(&sequencer.Operation{Op: machine.Op{Client: client, Body: match}}); err != nil {
-		return nil, err
+	if r.Assign != nil {
+		r.Assign.Make()
+		if err := c.bringBack(s, r.Assign); err != nil {
+			return nil, err
+		}
 	}
 	r.Response.Version = s.header.Version
 	return r.Response, nil
+}
+
+// bringBack submits an operation that nobody waits for.
+func (c *conn) bringBack(s *slot, body any) error {
+	client := machine.Client{ID: s.header.ClientID, Host: c.clientHost, Principal: c.session.principal}
+	return c.b.engine.Submit(&sequencer.Operation{Op: machine.Op{Client: client, Body: body}})
 }
 
 func topicPattern(text string) (*regexp.Regexp, error) { return regexp.Compile(`^(?:` + text + `)$`) }

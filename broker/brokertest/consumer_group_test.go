@@ -229,3 +229,28 @@ func move(t *testing.T, b *brokertest.Broker, n *brokertest.Network, id string) 
 	}()
 	return func() { cancel(); <-done }
 }
+
+// TestLargeConsumerGroup: the assignment of many partitions is made outside of the broker's loop, and comes back.
+func TestLargeConsumerGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const partitions = 5000
+		network := brokertest.NewNetwork()
+		b := brokertest.Start(t, brokertest.On(network, "broker:9092"))
+		c := client(t, b, kgo.Dialer(network.DialContext))
+		if _, err := kadm.NewClient(c).CreateTopic(context.Background(), partitions, 1, nil, "large"); err != nil {
+			t.Fatal(err)
+		}
+		one := hold(t, b, network, kgo.ConsumeTopics("large"))
+		two := hold(t, b, network, kgo.ConsumeTopics("large"))
+		pass(time.Minute)
+		if x, y := len(one.partitions()), len(two.partitions()); x != partitions/2 || y != partitions/2 {
+			t.Errorf("they have %d and %d of %d partitions", x, y, partitions)
+		}
+		one.close()
+		two.close()
+		c.Close()
+		if err := b.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+}

@@ -9,15 +9,19 @@ import (
 	"github.com/strandline-io/strandline/broker/machine/group"
 )
 
-// ConsumerGroupHeartbeat (key 68), v0 and 1. A pattern (v1) is matched outside of the loop: the member is answered, and
-// what matches comes back as an operation of its own.
+// ConsumerGroupHeartbeat (key 68), v0 and 1. A pattern (v1) is matched outside of the loop, and a large group's assignment
+// made there: the member is answered, and the outcome comes back as an operation of its own.
 
-// HeartbeatReply answers a heartbeat and says which pattern has to be matched against the topics. They are to be those
-// that the board shows when this reply is released, or newer ones.
+// HeartbeatReply answers a heartbeat that leaves work to do. Topics to match are those that the board shows when this
+// reply is released, or newer ones.
 type HeartbeatReply struct {
 	Response *kmsg.ConsumerGroupHeartbeatResponse
-	Match    *MatchTopics // to be submitted with its Topics
+	Match    *MatchTopics // nil, or to be submitted with its Topics
+	Assign   *Assign      // nil, or to be submitted when it is made
 }
+
+// Assign brings back an assignment. It is dropped if the group has gone on meanwhile. No reply.
+type Assign struct{ *group.Assignment }
 
 // MatchTopics says which topics match a pattern to which members of a group subscribe, ascending. It is dropped if
 // topics of the same version or newer ones were matched before, or nobody has the pattern any more. No reply.
@@ -41,12 +45,19 @@ func (m *Machine) consumerGroupHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest
 		m.reply(refused)
 		return
 	}
-	resp, outdated := m.groups.ConsumerGroupHeartbeat((*groupContext)(m), req)
-	if outdated == "" {
+	resp, work := m.groups.ConsumerGroupHeartbeat((*groupContext)(m), req)
+	r := &HeartbeatReply{Response: resp}
+	if work.Pattern != "" {
+		r.Match = &MatchTopics{Group: req.Group, Pattern: work.Pattern, TopicsVersion: m.topicsVersion}
+	}
+	if work.Assignment != nil {
+		r.Assign = &Assign{work.Assignment}
+	}
+	if r.Match == nil && r.Assign == nil {
 		m.reply(resp)
 		return
 	}
-	m.reply(&HeartbeatReply{resp, &MatchTopics{Group: req.Group, Pattern: outdated, TopicsVersion: m.topicsVersion}})
+	m.reply(r)
 }
 
 func (m *Machine) matchTopics(b *MatchTopics) {

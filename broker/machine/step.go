@@ -100,6 +100,8 @@ func (m *Machine) dispatchGroup(body any) {
 	switch b := body.(type) {
 	case *kmsg.ConsumerGroupHeartbeatRequest:
 		m.consumerGroupHeartbeat(b)
+	case *Assign:
+		m.groups.Assigned(ctx, b.Assignment)
 	case *MatchTopics:
 		m.matchTopics(b)
 	case *kmsg.ConsumerGroupDescribeRequest:

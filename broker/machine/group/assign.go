@@ -5,54 +5,93 @@ import (
 	"cmp"
 	"container/heap"
 	"slices"
+	"strings"
 )
 
-// assignor decides who should have which partition. It depends on nothing but its input, and costs about as much as
-// the input is large.
-type assignor func(in *assignorInput)
+// Assignment is a target for a consumer group that is still to be made. It is made outside of the loop if the group is
+// large, and depends on nothing but what it holds: no state that changes.
+type Assignment struct {
+	Group string
+	Epoch int32 // of the group for which it is made
 
-const defaultAssignor = "uniform"
-
-var assignors = map[string]assignor{defaultAssignor: assignUniform, "range": assignRange}
-
-// assignorInput is who wants what. The assignor fills the members' targets.
-type assignorInput struct {
-	members []assignorMember // ascending by id
-	topics  []assignorTopic  // ascending by id
-	same    bool             // all members subscribe to the same topics
+	assignor string
+	members  []assignorMember // ascending by id
+	topics   []assignorTopic  // ascending by name, later by id
+	patterns map[string][]string
+	classes  []subscriptionClass
 }
 
 type assignorMember struct {
-	id       string
-	instance *string
-	previous []topicPartition
-	target   []topicPartition
+	*consumerMember
+	class  int
+	target []topicPartition
 }
 
 type assignorTopic struct {
-	id          [16]byte
-	partitions  int32
-	subscribers []int // indexes of members, ascending
-	taken       []bool
+	name       string
+	id         [16]byte
+	partitions int32
+	classes    []int // those that subscribe
+	taken      []bool
 }
 
-// assign makes new targets if the group epoch asks for them, at most once in an interval.
-func (gs *Groups) assign(ctx Context, g *group) {
+// subscriptionClass are members that subscribe to the same topics.
+type subscriptionClass struct {
+	members []int
+	topics  []string // ascending
+}
+
+const defaultAssignor = "uniform"
+
+// assignors fill the targets of an assignment's members. They cost about as much as subscriptions and partitions are
+// many.
+var assignors = map[string]func(*Assignment){defaultAssignor: (*Assignment).uniform, "range": (*Assignment).ranges}
+
+// assign makes new targets if the group epoch asks for them, at most once in an interval. For a large group it returns
+// what the caller has to make outside, and to bring back by Assigned.
+func (gs *Groups) assign(ctx Context, g *group) *Assignment {
 	c, l := g.saved.consumer, &g.live.consumers
 	if g.saved.generation == c.targetEpoch || ctx.EngineMs() < l.assignMs {
-		return
+		return nil
 	}
 	l.assignMs = ctx.EngineMs() + int64(gs.cfg.AssignmentIntervalMs)
-	in := c.assignorInput(ctx)
-	assignors[c.assignor()](in)
-	rec := &consumerTargetRecord{group: g.name, epoch: g.saved.generation}
+	a := c.assignment(ctx, g)
+	outside := a.size() > gs.cfg.InlineAssignment
+	if !outside {
+		a.Make()
+		gs.Assigned(ctx, a)
+	}
+	if c.targetEpoch == 0 {
+		// Members must not be told epoch 0, which is how they join: until there are targets, nobody should have anything.
+		gs.record(ctx, kindConsumerTarget, &consumerTargetRecord{group: g.name, epoch: g.saved.generation})
+		gs.bump(ctx, g, c.metadataHash)
+		a.Epoch = g.saved.generation
+	}
+	if outside {
+		return a
+	}
+	return nil
+}
+
+// Assigned takes an assignment that was made. It is dropped if the group has gone on meanwhile.
+func (gs *Groups) Assigned(ctx Context, a *Assignment) {
+	gs.start(ctx)
+	g, ok := gs.groups.Get(a.Group)
+	if !ok || g.saved.consumer == nil || g.saved.generation != a.Epoch || g.saved.consumer.targetEpoch >= a.Epoch {
+		return
+	}
+	rec := &consumerTargetRecord{group: a.Group, epoch: a.Epoch}
 	grows := 0
-	for i := range in.members {
-		m := &in.members[i]
-		if slices.SortFunc(m.target, compareTopicPartitions); !slices.Equal(m.target, m.previous) {
-			rec.members = append(rec.members, memberTarget{m.id, m.target})
+	for i := range a.members {
+		m := &a.members[i]
+		now, ok := g.saved.consumer.members.Get(m.info.id)
+		if !ok {
+			return // replaced, which is the one change that leaves the epoch as it is
+		}
+		if !slices.Equal(m.target, now.target) {
+			rec.members = append(rec.members, memberTarget{m.info.id, m.target})
 			// A target that is reached is kept twice.
-			grows += 2 * partitionBytes * (len(m.target) - len(m.previous))
+			grows += 2 * partitionBytes * (len(m.target) - len(now.target))
 		}
 	}
 	if gs.mayGrow(grows) {
@@ -71,176 +110,264 @@ func (c *consumerState) assignor() string {
 	return best
 }
 
-func (c *consumerState) assignorInput(ctx Context) *assignorInput {
-	in := &assignorInput{same: true}
-	index := map[string]int{}
-	for _, name := range c.topics() {
+// assignment collects what an assignor needs to know.
+func (c *consumerState) assignment(ctx Context, g *group) *Assignment {
+	a := &Assignment{Group: g.name, Epoch: g.saved.generation, assignor: c.assignor(), patterns: map[string][]string{}}
+	c.subscribers.Scan(func(name string, _ int) bool {
 		if id, partitions, ok := ctx.Topic(name); ok {
-			index[name] = len(in.topics)
-			in.topics = append(in.topics, assignorTopic{id: id, partitions: partitions, taken: make([]bool, partitions)})
+			a.topics = append(a.topics, assignorTopic{name: name, id: id, partitions: partitions})
 		}
-	}
-	var first *consumerInfo
-	c.members.Scan(func(id string, m *consumerMember) bool {
-		if first == nil {
-			first = m.info
-		}
-		in.same = in.same && sameSubscription(first, m.info)
-		names := m.info.topics
-		if p, ok := c.patterns.Get(m.info.pattern); ok {
-			names = slices.Concat(names, p.names)
-			slices.Sort(names)
-			names = slices.Compact(names)
-		}
-		for _, name := range names {
-			if t, ok := index[name]; ok {
-				in.topics[t].subscribers = append(in.topics[t].subscribers, len(in.members))
-			}
-		}
-		in.members = append(in.members, assignorMember{id: id, instance: m.info.instance, previous: m.target})
 		return true
 	})
-	slices.SortFunc(in.topics, func(a, b assignorTopic) int { return bytes.Compare(a.id[:], b.id[:]) })
-	return in
+	c.patterns.Scan(func(text string, p *pattern) bool {
+		a.patterns[text] = p.names
+		return true
+	})
+	c.members.Scan(func(_ string, m *consumerMember) bool {
+		a.members = append(a.members, assignorMember{consumerMember: m})
+		return true
+	})
+	return a
+}
+
+// size is about how much there is to do.
+func (a *Assignment) size() int {
+	n := len(a.members) + len(a.topics)
+	for i := range a.topics {
+		n += int(a.topics[i].partitions)
+	}
+	for i := range a.members {
+		n += len(a.members[i].info.topics)
+	}
+	return n
+}
+
+// Make decides who should have what.
+func (a *Assignment) Make() {
+	a.classify()
+	assignors[a.assignor](a)
+	for i := range a.members {
+		slices.SortFunc(a.members[i].target, compareTopicPartitions)
+	}
+}
+
+// classify puts members with the same subscription together.
+func (a *Assignment) classify() {
+	byKey := map[string]int{}
+	for i := range a.members {
+		info := a.members[i].info
+		key := info.pattern + "\x00" + strings.Join(info.topics, "\x00")
+		class, ok := byKey[key]
+		if !ok {
+			class = len(a.classes)
+			byKey[key] = class
+			topics := slices.Concat(info.topics, a.patterns[info.pattern])
+			slices.Sort(topics)
+			a.classes = append(a.classes, subscriptionClass{topics: slices.Compact(topics)})
+		}
+		a.members[i].class = class
+		a.classes[class].members = append(a.classes[class].members, i)
+	}
+	for class := range a.classes {
+		for _, name := range a.classes[class].topics {
+			i, ok := slices.BinarySearchFunc(a.topics, name, func(t assignorTopic, name string) int { return cmp.Compare(t.name, name) })
+			if ok {
+				a.topics[i].classes = append(a.topics[i].classes, class)
+			}
+		}
+	}
+	slices.SortFunc(a.topics, func(x, y assignorTopic) int { return bytes.Compare(x.id[:], y.id[:]) })
 }
 
 // topic finds a topic by id.
-func (in *assignorInput) topic(id [16]byte) *assignorTopic {
-	i, ok := slices.BinarySearchFunc(in.topics, id, func(t assignorTopic, id [16]byte) int { return bytes.Compare(t.id[:], id[:]) })
+func (a *Assignment) topic(id [16]byte) *assignorTopic {
+	i, ok := slices.BinarySearchFunc(a.topics, id, func(t assignorTopic, id [16]byte) int { return bytes.Compare(t.id[:], id[:]) })
 	if !ok {
 		return nil
 	}
-	return &in.topics[i]
+	return &a.topics[i]
 }
 
 // keep leaves a member what it had, up to limit, of what it still subscribes to.
-func (in *assignorInput) keep(member, limit int) {
-	m := &in.members[member]
-	for _, p := range m.previous {
+func (a *Assignment) keep(member, limit int) {
+	m := &a.members[member]
+	for _, p := range m.consumerMember.target {
 		if len(m.target) >= limit {
 			return
 		}
-		t := in.topic(p.topic)
+		t := a.topic(p.topic)
 		if t == nil || p.partition >= t.partitions || t.taken[p.partition] {
 			continue
 		}
-		if _, wants := slices.BinarySearch(t.subscribers, member); wants {
+		if _, wants := slices.BinarySearch(t.classes, m.class); wants {
 			t.taken[p.partition] = true
 			m.target = append(m.target, p)
 		}
 	}
 }
 
-// assignUniform gives all members about the same number of partitions, and leaves with each as much as it can of what
-// it had.
-func assignUniform(in *assignorInput) {
+func (a *Assignment) give(member int, t *assignorTopic, partition int) {
+	a.members[member].target = append(a.members[member].target, topicPartition{t.id, int32(partition)})
+}
+
+// uniform gives all members about the same number of partitions, and leaves with each as much as it can of what it had.
+func (a *Assignment) uniform() {
 	total := 0
-	for i := range in.topics {
-		if len(in.topics[i].subscribers) > 0 {
-			total += int(in.topics[i].partitions)
-		}
+	for i := range a.topics {
+		a.topics[i].taken = make([]bool, a.topics[i].partitions)
+		total += int(a.topics[i].partitions)
 	}
-	if total == 0 {
-		return
+	switch {
+	case total == 0 || len(a.members) == 0:
+	case len(a.classes) == 1:
+		a.divide(total)
+	default:
+		a.spread((total + len(a.members) - 1) / len(a.members))
 	}
-	if !in.same {
-		in.spread((total + len(in.members) - 1) / len(in.members))
-		return
-	}
-	quota, extra := total/len(in.members), total%len(in.members)
-	for i := range in.members {
+}
+
+// divide is uniform for members that all subscribe to the same topics: their numbers of partitions differ by one at most.
+func (a *Assignment) divide(total int) {
+	quota, extra := total/len(a.members), total%len(a.members)
+	for i := range a.members {
 		limit := quota
-		if extra > 0 && len(in.members[i].previous) > quota {
+		if extra > 0 && len(a.members[i].consumerMember.target) > quota {
 			limit++
 		}
-		if in.keep(i, limit); len(in.members[i].target) > quota {
+		if a.keep(i, limit); len(a.members[i].target) > quota {
 			extra--
 		}
 	}
 	i := 0
-	for t := range in.topics {
-		for p, taken := range in.topics[t].taken {
+	for t := range a.topics {
+		for p, taken := range a.topics[t].taken {
 			if taken {
 				continue
 			}
-			for len(in.members[i].target) >= quota && (extra == 0 || len(in.members[i].target) > quota) {
+			for len(a.members[i].target) >= quota && (extra == 0 || len(a.members[i].target) > quota) {
 				i++
 			}
-			m := &in.members[i]
-			if m.target = append(m.target, topicPartition{in.topics[t].id, int32(p)}); len(m.target) > quota {
+			if a.give(i, &a.topics[t], p); len(a.members[i].target) > quota {
 				extra--
 			}
 		}
 	}
 }
 
-// spread is assignUniform for members that subscribe to different topics: topics with few subscribers first, each
-// partition goes to the subscriber that has the least.
-func (in *assignorInput) spread(fair int) {
-	for i := range in.members {
-		in.keep(i, fair)
+// spread is uniform for members that subscribe to different topics: topics with few subscribers first, each partition
+// goes to the subscriber that has the least.
+func (a *Assignment) spread(fair int) {
+	for i := range a.members {
+		a.keep(i, fair)
 	}
-	order := make([]*assignorTopic, len(in.topics))
-	for i := range in.topics {
-		order[i] = &in.topics[i]
+	loads := make([]*memberHeap, len(a.classes))
+	for i := range a.classes {
+		loads[i] = &memberHeap{a: a, members: a.classes[i].members}
+		heap.Init(loads[i])
 	}
-	slices.SortStableFunc(order, func(a, b *assignorTopic) int { return cmp.Compare(len(a.subscribers), len(b.subscribers)) })
+	subscribers := func(t *assignorTopic) (n int) {
+		for _, class := range t.classes {
+			n += len(a.classes[class].members)
+		}
+		return n
+	}
+	order := make([]*assignorTopic, len(a.topics))
+	for i := range a.topics {
+		order[i] = &a.topics[i]
+	}
+	slices.SortStableFunc(order, func(x, y *assignorTopic) int { return cmp.Compare(subscribers(x), subscribers(y)) })
 	for _, t := range order {
-		if len(t.subscribers) == 0 {
+		classes := &classHeap{loads: loads, classes: slices.Clone(t.classes)}
+		if len(classes.classes) == 0 {
 			continue
 		}
-		load := &loadHeap{in, slices.Clone(t.subscribers)}
-		heap.Init(load)
+		heap.Init(classes)
 		for p, taken := range t.taken {
 			if !taken {
-				m := &in.members[load.members[0]]
-				m.target = append(m.target, topicPartition{t.id, int32(p)})
-				heap.Fix(load, 0)
+				least := loads[classes.classes[0]]
+				a.give(least.members[0], t, p)
+				heap.Fix(least, 0)
+				heap.Fix(classes, 0)
 			}
 		}
 	}
 }
 
-// loadHeap has the member with the fewest partitions first, of equals the first of the group.
-type loadHeap struct {
-	in      *assignorInput
+// less tells whether a member has fewer partitions than another, of equals whether it comes first.
+func (a *Assignment) less(x, y int) bool {
+	return cmp.Or(cmp.Compare(len(a.members[x].target), len(a.members[y].target)), cmp.Compare(x, y)) < 0
+}
+
+// fixedHeap makes a heap of elements that do not come or go.
+type fixedHeap struct{}
+
+// Push is never called.
+func (fixedHeap) Push(any) { panic("BUG: members do not come while partitions are given out") }
+
+// Pop is never called.
+func (fixedHeap) Pop() any { panic("BUG: members do not go while partitions are given out") }
+
+// memberHeap has the member of a class with the fewest partitions first.
+type memberHeap struct {
+	fixedHeap
+	a       *Assignment
 	members []int
 }
 
-func (h *loadHeap) Len() int { return len(h.members) }
-func (h *loadHeap) Less(i, j int) bool {
-	a, b := h.members[i], h.members[j]
-	return cmp.Or(cmp.Compare(len(h.in.members[a].target), len(h.in.members[b].target)), cmp.Compare(a, b)) < 0
-}
-func (h *loadHeap) Swap(i, j int) { h.members[i], h.members[j] = h.members[j], h.members[i] }
-func (h *loadHeap) Push(any)      { panic("BUG: members do not come while partitions are given out") }
-func (h *loadHeap) Pop() any      { panic("BUG: members do not go while partitions are given out") }
+func (h *memberHeap) Len() int           { return len(h.members) }
+func (h *memberHeap) Less(i, j int) bool { return h.a.less(h.members[i], h.members[j]) }
+func (h *memberHeap) Swap(i, j int)      { h.members[i], h.members[j] = h.members[j], h.members[i] }
 
-// assignRange gives each member a range of every topic that it subscribes to, so that topics with the same subscribers
-// and as many partitions are divided alike. Static members go by their instance id, the others by their member id.
-func assignRange(in *assignorInput) {
+// classHeap has the class first whose first member has the fewest partitions.
+type classHeap struct {
+	fixedHeap
+	loads   []*memberHeap
+	classes []int
+}
+
+func (h *classHeap) Len() int { return len(h.classes) }
+func (h *classHeap) Less(i, j int) bool {
+	x, y := h.loads[h.classes[i]], h.loads[h.classes[j]]
+	return x.a.less(x.members[0], y.members[0])
+}
+func (h *classHeap) Swap(i, j int) { h.classes[i], h.classes[j] = h.classes[j], h.classes[i] }
+
+// ranges gives each member a range of every topic that it subscribes to, so that topics with the same subscribers and as
+// many partitions are divided alike. Static members go by their instance id, the others by their member id.
+func (a *Assignment) ranges() {
 	rank := func(i int) string {
-		if in.members[i].instance != nil {
-			return *in.members[i].instance
+		if in := a.members[i].info.instance; in != nil {
+			return *in
 		}
-		return in.members[i].id
+		return a.members[i].info.id
 	}
-	for t := range in.topics {
-		topic := &in.topics[t]
-		n := len(topic.subscribers)
-		if n == 0 {
+	ordered := map[string][]int{}
+	for t := range a.topics {
+		topic := &a.topics[t]
+		if len(topic.classes) == 0 {
 			continue
 		}
-		order := slices.Clone(topic.subscribers)
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rank(a), rank(b)) })
-		each, extra, next := int(topic.partitions)/n, int(topic.partitions)%n, int32(0)
-		for i, member := range order {
+		var key []byte
+		for _, class := range topic.classes {
+			key = append(key, byte(class), byte(class>>8), byte(class>>16))
+		}
+		order, ok := ordered[string(key)]
+		if !ok {
+			for _, class := range topic.classes {
+				order = append(order, a.classes[class].members...)
+			}
+			slices.Sort(order)
+			slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(rank(x), rank(y)) })
+			ordered[string(key)] = order
+		}
+		each, extra, next := int(topic.partitions)/len(order), int(topic.partitions)%len(order), 0
+		for i := 0; i < len(order) && next < int(topic.partitions); i++ {
 			count := each
 			if i < extra {
 				count++
 			}
 			for range count {
-				in.members[member].target = append(in.members[member].target, topicPartition{topic.id, next})
+				a.give(order[i], topic, next)
 				next++
 			}
 		}

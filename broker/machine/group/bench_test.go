@@ -1,6 +1,7 @@
 package group
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -12,16 +13,16 @@ type bare struct {
 	ms int64
 }
 
-func (b *bare) WallMs() int64                        { return b.ms }
-func (b *bare) EngineMs() int64                      { return b.ms }
-func (b *bare) OpID() uint64                         { return 1 }
-func (b *bare) ClientID() string                     { return "c" }
-func (b *bare) ClientHost() string                   { return "h" }
-func (b *bare) NewID() string                        { return "u" }
-func (b *bare) Reply(uint64, kmsg.Response)          {}
-func (b *bare) Topic(string) ([16]byte, int32, bool) { return [16]byte{}, 64, true }
-func (b *bare) TopicByID([16]byte) (string, bool)    { return "", false }
-func (b *bare) TopicsVersion() uint64                { return 1 }
+func (b *bare) WallMs() int64                             { return b.ms }
+func (b *bare) EngineMs() int64                           { return b.ms }
+func (b *bare) OpID() uint64                              { return 1 }
+func (b *bare) ClientID() string                          { return "c" }
+func (b *bare) ClientHost() string                        { return "h" }
+func (b *bare) NewID() string                             { return "u" }
+func (b *bare) Reply(uint64, kmsg.Response)               {}
+func (b *bare) Topic(name string) ([16]byte, int32, bool) { return topicID(name), 64, true }
+func (b *bare) TopicByID([16]byte) (string, bool)         { return "", false }
+func (b *bare) TopicsVersion() uint64                     { return 1 }
 func (b *bare) Record(kind uint8, payload []byte) {
 	if err := b.gs.Apply(kind, payload); err != nil {
 		panic(err)
@@ -76,4 +77,57 @@ func BenchmarkHeartbeat(b *testing.B) {
 		req.MemberID = ids[i%len(ids)]
 		ctx.gs.Heartbeat(ctx, req)
 	}
+}
+
+// BenchmarkAssignment makes a target for 1,000 members and 64,000 partitions in 1,000 topics anew, and keeps it: within
+// the loop, and outside.
+func BenchmarkAssignment(b *testing.B) {
+	ctx := &bare{gs: New(Config{InlineAssignment: -1, AssignmentIntervalMs: -1})}
+	var names []string
+	for i := range 1000 {
+		names = append(names, fmt.Sprintf("topic-%04d", i))
+	}
+	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+	req.Version, req.Group, req.RebalanceTimeoutMillis, req.SubscribedTopicNames = 1, "g", 1000, names
+	req.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+	var a *Assignment
+	for i := range 1000 {
+		req.MemberID = fmt.Sprintf("m%03d", i)
+		_, work := ctx.gs.ConsumerGroupHeartbeat(ctx, req)
+		a = work.Assignment
+	}
+	g, _ := ctx.gs.groups.Get("g")
+	b.Run("collect", func(b *testing.B) {
+		for range b.N {
+			a = g.saved.consumer.assignment(ctx, g)
+		}
+	})
+	b.Run("make", func(b *testing.B) {
+		for range b.N {
+			a = g.saved.consumer.assignment(ctx, g)
+			a.Make()
+		}
+	})
+	b.Run("take", func(b *testing.B) {
+		for range b.N {
+			g.saved.consumer.targetEpoch = 0
+			for _, id := range g.saved.consumer.members.Keys() {
+				m, _ := g.saved.consumer.members.Get(id)
+				next := *m
+				next.target = nil
+				ctx.gs.setConsumer(g, &next)
+			}
+			ctx.gs.Assigned(ctx, a)
+		}
+	})
+	b.Run("heartbeat", func(b *testing.B) {
+		m, _ := g.saved.consumer.members.Get("m000")
+		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		req.Version, req.Group, req.MemberID, req.RebalanceTimeoutMillis = 1, "g", "m000", -1
+		for range b.N {
+			req.MemberEpoch = m.epoch
+			ctx.gs.ConsumerGroupHeartbeat(ctx, req)
+			m, _ = g.saved.consumer.members.Get("m000")
+		}
+	})
 }

@@ -45,6 +45,9 @@ type Config struct {
 	ConsumerHeartbeatMs int32
 	// AssignmentIntervalMs lies at least between two assignments of one consumer group. 0 means 1000, negative none.
 	AssignmentIntervalMs int32
+	// InlineAssignment is up to how many members, topics, partitions and subscriptions together an assignment is made
+	// within the operation; a larger one is handed out, and comes back when it is made. 0 means 4096, negative never.
+	InlineAssignment int
 	// OffsetsRetentionMs is how long offsets outlive their use (kafka-eos.md D.6). 0 means 7 days.
 	OffsetsRetentionMs int64
 	// OffsetsCheckMs is the pause between two rounds of expiry. 0 means 600000.
@@ -95,6 +98,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.ConsumerSessionTimeoutMs, 45_000)
 	orDefault(&c.ConsumerHeartbeatMs, 5000)
 	orDefault(&c.AssignmentIntervalMs, 1000)
+	orDefault(&c.InlineAssignment, 4096)
 	orDefault(&c.OffsetsRetentionMs, 7*24*3600*1000)
 	orDefault(&c.OffsetsCheckMs, 600_000)
 	c.InitialRebalanceDelayMs = max(c.InitialRebalanceDelayMs, 0)

@@ -17,11 +17,12 @@ type consumerState struct {
 
 	// What follows is derived.
 	statics     map[string]string           // group.instance.id → member id
-	subscribers btree.Map[string, int]      // topic → members that subscribe to it by name
+	subscribers btree.Map[string, int]      // topic → members and patterns that subscribe to it
 	patterns    btree.Map[string, *pattern] // of members' subscriptions
 	owners      map[topicPartition]string   // partition → the member that has it, or has not given it up yet
 	assignors   map[string]int              // server assignor → members that ask for it
 	sizeBytes   int64                       // of the members
+	matchBytes  int64                       // of what the patterns match
 }
 
 func newConsumerState() *consumerState {
@@ -65,6 +66,7 @@ type consumerInfo struct {
 	topics      []string // ascending, distinct
 	pattern     string   // "" is none
 	assignor    string   // "" leaves it to the others
+	hash        uint64   // once it is part of the state
 }
 
 // pattern is a regular expression to which members subscribe.
@@ -138,7 +140,12 @@ func (m *consumerMember) sizeBytes() int64 {
 }
 
 func sameSubscription(a, b *consumerInfo) bool {
-	return a.pattern == b.pattern && slices.Equal(a.topics, b.topics)
+	return a.pattern == b.pattern && (sameSlice(a.topics, b.topics) || slices.Equal(a.topics, b.topics))
+}
+
+// sameSlice tells, at once, whether two slices are one, as they are where a request does not name what has not changed.
+func sameSlice(a, b []string) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
 func sameInfo(a, b *consumerInfo) bool {
@@ -188,24 +195,18 @@ func (g *group) groupType() string {
 
 // subscribes tells whether a member wants the topic.
 func (c *consumerState) subscribes(topic string) bool {
-	if n, _ := c.subscribers.Get(topic); n > 0 {
-		return true
-	}
-	found := false
-	c.patterns.Scan(func(_ string, p *pattern) bool {
-		_, found = slices.BinarySearch(p.names, topic)
-		return !found
-	})
-	return found
+	n, _ := c.subscribers.Get(topic)
+	return n > 0
 }
 
-// topics are all topics to which members subscribe, by name or pattern; ascending.
-func (c *consumerState) topics() []string {
-	names := c.subscribers.Keys()
-	c.patterns.Scan(func(_ string, p *pattern) bool {
-		names = append(names, p.names...)
-		return true
-	})
-	slices.Sort(names)
-	return slices.Compact(names)
+// countTopics adds a subscription to these topics, or takes it out.
+func (c *consumerState) countTopics(names []string, n int) {
+	for _, name := range names {
+		count, _ := c.subscribers.Get(name)
+		if count+n == 0 {
+			c.subscribers.Delete(name)
+		} else {
+			c.subscribers.Set(name, count+n)
+		}
+	}
 }

@@ -236,8 +236,7 @@ func (gs *Groups) applyConsumerPatterns(r *reader) error {
 }
 
 func (gs *Groups) setPattern(g *group, text string, p *pattern, names []string) {
-	gs.sum -= p.hash
-	gs.sizeBytes -= p.sizeBytes()
+	gs.countPattern(g, p, -1)
 	p.names = names
 	b := append(gs.hashBuf[:0], 'P')
 	b = codec.AppendString(b, g.name)
@@ -245,18 +244,32 @@ func (gs *Groups) setPattern(g *group, text string, p *pattern, names []string) 
 	b = appendNames(b, names)
 	gs.hashBuf = b
 	p.hash = hashBytes(b)
-	gs.sum += p.hash
-	gs.sizeBytes += p.sizeBytes()
+	gs.countPattern(g, p, 1)
+}
+
+// countPattern adds a pattern and what it matches to the sums, or takes it out.
+func (gs *Groups) countPattern(g *group, p *pattern, n int) {
+	c := g.saved.consumer
+	gs.sum += uint64(n) * p.hash
+	gs.sizeBytes += int64(n) * p.sizeBytes()
+	c.matchBytes += int64(n) * p.sizeBytes()
+	c.countTopics(p.names, n)
 }
 
 // setConsumer puts m in the place of what the group has under its id.
 func (gs *Groups) setConsumer(g *group, m *consumerMember) {
 	c := g.saved.consumer
 	old, replaces := c.members.Get(m.info.id)
-	// A pattern must not go because one member is replaced by itself.
+	// In this order, so that what only this member subscribes to is not forgotten in between.
 	gs.countConsumer(g, m, 1)
+	if !replaces || old.info != m.info {
+		gs.countSubscription(g, m.info, 1)
+	}
 	if replaces {
 		gs.uncountConsumer(g, old)
+		if old.info != m.info {
+			gs.countSubscription(g, old.info, -1)
+		}
 	}
 	for _, list := range [...][]holding{m.assigned, m.revoking} {
 		for _, h := range list {
@@ -266,9 +279,15 @@ func (gs *Groups) setConsumer(g *group, m *consumerMember) {
 	if m.info.instance != nil {
 		c.statics[*m.info.instance] = m.info.id
 	}
+	if m.info.hash == 0 {
+		gs.hashBuf = appendConsumer(gs.hashBuf[:0], m.info)
+		m.info.hash = hashBytes(gs.hashBuf)
+	}
 	b := append(gs.hashBuf[:0], 'C')
 	b = codec.AppendString(b, g.name)
-	b = appendConsumerMember(b, m)
+	b = binary.LittleEndian.AppendUint64(b, m.info.hash)
+	b = appendCurrent(b, m.epoch, m.prevEpoch, m.state, m.assigned, m.revoking)
+	b = appendTarget(b, m.target)
 	gs.hashBuf = b
 	m.hash = hashBytes(b)
 	gs.sum += m.hash
@@ -284,10 +303,11 @@ func appendConsumerMember(b []byte, m *consumerMember) []byte {
 func (gs *Groups) dropConsumer(g *group, id string) {
 	if m, ok := g.saved.consumer.members.Delete(id); ok {
 		gs.uncountConsumer(g, m)
+		gs.countSubscription(g, m.info, -1)
 	}
 }
 
-// uncountConsumer takes m out of all that is derived, its hash included.
+// uncountConsumer takes m out of all that is derived, its hash included, but not its subscription.
 func (gs *Groups) uncountConsumer(g *group, m *consumerMember) {
 	c := g.saved.consumer
 	gs.sum -= m.hash
@@ -304,37 +324,34 @@ func (gs *Groups) uncountConsumer(g *group, m *consumerMember) {
 	}
 }
 
-// countConsumer adds m to the group's sums, or takes it out.
+// countConsumer adds m's size to the sums, or takes it out.
 func (gs *Groups) countConsumer(g *group, m *consumerMember, n int) {
 	c := g.saved.consumer
 	c.sizeBytes += int64(n) * m.sizeBytes()
 	gs.sizeBytes += int64(n) * m.sizeBytes()
-	for _, topic := range m.info.topics {
-		count, _ := c.subscribers.Get(topic)
-		if count+n == 0 {
-			c.subscribers.Delete(topic)
-		} else {
-			c.subscribers.Set(topic, count+n)
-		}
-	}
-	if a := m.info.assignor; a != "" {
+}
+
+// countSubscription adds what a member subscribes to to the group's sums, or takes it out.
+func (gs *Groups) countSubscription(g *group, info *consumerInfo, n int) {
+	c := g.saved.consumer
+	c.countTopics(info.topics, n)
+	if a := info.assignor; a != "" {
 		if c.assignors[a] += n; c.assignors[a] == 0 {
 			delete(c.assignors, a)
 		}
 	}
-	if m.info.pattern == "" {
+	if info.pattern == "" {
 		return
 	}
-	p, ok := c.patterns.Get(m.info.pattern)
+	p, ok := c.patterns.Get(info.pattern)
 	if !ok {
 		p = &pattern{}
-		c.patterns.Set(m.info.pattern, p)
-		gs.setPattern(g, m.info.pattern, p, nil)
+		c.patterns.Set(info.pattern, p)
+		gs.setPattern(g, info.pattern, p, nil)
 	}
 	if p.members += n; p.members == 0 {
-		gs.sum -= p.hash
-		gs.sizeBytes -= p.sizeBytes()
-		c.patterns.Delete(m.info.pattern)
+		gs.countPattern(g, p, -1)
+		c.patterns.Delete(info.pattern)
 	}
 }
 

@@ -21,9 +21,8 @@ func refuse(e *kerr.Error, format string, args ...any) *refusal {
 }
 
 // ConsumerGroupHeartbeat decides a ConsumerGroupHeartbeat request, v0 and 1 (KIP-848). The caller sends the response.
-// If outdated is not empty, it is a pattern that has to be matched against the topics again, outside; the outcome comes
-// back through Matched.
-func (gs *Groups) ConsumerGroupHeartbeat(ctx Context, req *kmsg.ConsumerGroupHeartbeatRequest) (resp *kmsg.ConsumerGroupHeartbeatResponse, outdated string) {
+// What it leaves to do outside is in work.
+func (gs *Groups) ConsumerGroupHeartbeat(ctx Context, req *kmsg.ConsumerGroupHeartbeatRequest) (resp *kmsg.ConsumerGroupHeartbeatResponse, work Work) {
 	gs.start(ctx)
 	resp = kmsg.NewPtrConsumerGroupHeartbeatResponse()
 	resp.Version = req.Version
@@ -32,13 +31,21 @@ func (gs *Groups) ConsumerGroupHeartbeat(ctx Context, req *kmsg.ConsumerGroupHea
 		if req.MemberEpoch < 0 {
 			why = gs.leaveConsumers(ctx, req, resp)
 		} else {
-			outdated, why = gs.heartbeatConsumer(ctx, req, resp)
+			work, why = gs.heartbeatConsumer(ctx, req, resp)
 		}
 	}
 	if why != nil {
 		resp.ErrorCode, resp.ErrorMessage = why.code, &why.message
 	}
-	return resp, outdated
+	return resp, work
+}
+
+// Work is what a heartbeat leaves to do outside, where it holds nobody up.
+type Work struct {
+	// Pattern, if not empty, has to be matched against the topics again; the outcome comes back by Matched.
+	Pattern string
+	// Assignment, if not nil, has to be made; it comes back by Assigned.
+	Assignment *Assignment
 }
 
 // MaxPatternBytes bounds a subscribed pattern; a longer one is INVALID_REGULAR_EXPRESSION.
@@ -136,10 +143,10 @@ func (gs *Groups) leaveConsumers(ctx Context, req *kmsg.ConsumerGroupHeartbeatRe
 }
 
 // heartbeatConsumer handles a member that joins, or lives on.
-func (gs *Groups) heartbeatConsumer(ctx Context, req *kmsg.ConsumerGroupHeartbeatRequest, resp *kmsg.ConsumerGroupHeartbeatResponse) (outdated string, why *refusal) {
+func (gs *Groups) heartbeatConsumer(ctx Context, req *kmsg.ConsumerGroupHeartbeatRequest, resp *kmsg.ConsumerGroupHeartbeatResponse) (work Work, why *refusal) {
 	g, why := gs.consumers(req.Group)
 	if why != nil {
-		return "", why
+		return Work{}, why
 	}
 	owned := ownedPartitions(req.Topics)
 	var before *consumerMember
@@ -149,15 +156,15 @@ func (gs *Groups) heartbeatConsumer(ctx Context, req *kmsg.ConsumerGroupHeartbea
 			c = g.saved.consumer
 		}
 		if before, why = c.admit(req, owned); why != nil {
-			return "", why
+			return Work{}, why
 		}
 	}
 	info := gs.consumerInfo(ctx, req, before)
 	if g, why = gs.roomForConsumer(req.Group, g, before, info); why != nil {
-		return "", why
+		return Work{}, why
 	}
 	gs.saveConsumer(ctx, g, before, info)
-	gs.assign(ctx, g)
+	work.Assignment = gs.assign(ctx, g)
 	m, _ := g.saved.consumer.members.Get(info.id)
 	gs.reconcile(ctx, g, m, owned)
 	m, _ = g.saved.consumer.members.Get(info.id)
@@ -169,9 +176,9 @@ func (gs *Groups) heartbeatConsumer(ctx Context, req *kmsg.ConsumerGroupHeartbea
 		resp.Assignment = assignmentOf(m)
 	}
 	if p, ok := g.saved.consumer.patterns.Get(m.info.pattern); ok && p.version < ctx.TopicsVersion() {
-		outdated = m.info.pattern
+		work.Pattern = m.info.pattern
 	}
-	return outdated, nil
+	return work, nil
 }
 
 // admit finds the member that a heartbeat speaks for, the one that it replaces, or nil for a new one; or says why it
@@ -241,6 +248,7 @@ func (gs *Groups) consumerInfo(ctx Context, req *kmsg.ConsumerGroupHeartbeatRequ
 	info := &consumerInfo{}
 	if before != nil {
 		*info = *before.info
+		info.hash = 0
 	}
 	info.clientID, info.clientHost = ctx.ClientID(), ctx.ClientHost()
 	if req.MemberEpoch == 0 {
@@ -357,7 +365,8 @@ func (gs *Groups) Matched(ctx Context, name string, topicsVersion uint64, m Matc
 		return
 	}
 	next := pattern{names: m.Topics}
-	if grows := int(next.sizeBytes() - p.sizeBytes()); int(next.sizeBytes()) > gs.cfg.MaxGroupBytes || !gs.mayGrow(grows) {
+	grows := next.sizeBytes() - p.sizeBytes()
+	if grows > 0 && g.saved.consumer.matchBytes+grows > int64(gs.cfg.MaxGroupBytes) || !gs.mayGrow(int(grows)) {
 		return
 	}
 	gs.record(ctx, kindConsumerPatterns, &consumerPatternsRecord{g.name, []MatchedPattern{m}})

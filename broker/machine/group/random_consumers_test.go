@@ -27,10 +27,11 @@ func TestRandomConsumers(t *testing.T) {
 
 type consumerRun struct {
 	*world
-	rng     *rand.Rand
-	clients []*consumerClient
-	matches []matchTask
-	same    bool // all subscribe to the same topics
+	rng         *rand.Rand
+	clients     []*consumerClient
+	matches     []matchTask
+	assignments []*Assignment
+	same        bool // all subscribe to the same topics
 }
 
 // consumerClient is what one member believes.
@@ -56,6 +57,9 @@ type matchTask struct {
 func newConsumerRun(t *testing.T, seed uint64) *consumerRun {
 	r := &consumerRun{world: newWorld(t, Config{MaxGroupSize: 5, OffsetsRetentionMs: 1 << 50, InitialRebalanceDelayMs: -1}),
 		rng: rand.New(rand.NewPCG(seed, 0)), same: seed%2 == 0}
+	if seed%3 == 0 {
+		r.world = newWorld(t, Config{MaxGroupSize: 5, OffsetsRetentionMs: 1 << 50, InitialRebalanceDelayMs: -1, InlineAssignment: -1})
+	}
 	r.topics["s"], r.topics["t"] = 3, 5
 	for i := range 6 {
 		c := &consumerClient{}
@@ -82,13 +86,15 @@ func (r *consumerRun) step() {
 	case n < 2:
 		r.restart()
 		r.topicsVersion = 1
-		r.matches = nil
+		r.matches, r.assignments = nil, nil
 	case n < 12:
 		r.wait(pick[int64](r.rng, 1, 500, 1000, 5000, 20_000))
 	case n < 16:
 		r.changeTopics()
 	case n < 22:
 		r.matched()
+	case n < 28:
+		r.assigned()
 	case n < 40:
 		c.act()
 	case n < 45:
@@ -127,6 +133,27 @@ func (r *consumerRun) matched() {
 	m := r.matches[i]
 	r.matches = slices.Delete(r.matches, i, i+1)
 	r.gs.Matched(r, "g", m.version, m.match)
+}
+
+// assigned brings back an assignment, of this epoch or an older one.
+func (r *consumerRun) assigned() {
+	if len(r.assignments) == 0 {
+		return
+	}
+	i := r.rng.IntN(len(r.assignments))
+	a := r.assignments[i]
+	r.assignments = slices.Delete(r.assignments, i, i+1)
+	a.Make()
+	r.gs.Assigned(r, a)
+}
+
+func (r *consumerRun) work(w Work) {
+	if w.Pattern != "" {
+		r.match(w.Pattern)
+	}
+	if w.Assignment != nil {
+		r.assignments = append(r.assignments, w.Assignment)
+	}
 }
 
 func (r *consumerRun) match(pattern string) {
@@ -188,10 +215,8 @@ func (r *consumerRun) heartbeat(c *consumerClient) {
 			req.Topics = append(req.Topics, kmsg.ConsumerGroupHeartbeatRequestTopic{TopicID: p.topic, Partitions: []int32{p.partition}})
 		}
 	}
-	resp, outdated := r.gs.ConsumerGroupHeartbeat(r, req)
-	if outdated != "" {
-		r.match(outdated)
-	}
+	resp, work := r.gs.ConsumerGroupHeartbeat(r, req)
+	r.work(work)
 	if r.rng.IntN(8) == 0 {
 		c.whole = true
 		return
@@ -206,6 +231,9 @@ func (c *consumerClient) answered(req *kmsg.ConsumerGroupHeartbeatRequest, resp 
 		return
 	}
 	c.joined, c.epoch, c.whole = true, resp.MemberEpoch, false
+	if c.epoch <= 0 {
+		panic("a member is told that it has not joined")
+	}
 	if resp.Assignment == nil {
 		return
 	}
@@ -325,12 +353,12 @@ func (r *consumerRun) settle() {
 					req.Topics = append(req.Topics, kmsg.ConsumerGroupHeartbeatRequestTopic{TopicID: p.topic, Partitions: []int32{p.partition}})
 				}
 				r.op++
-				resp, outdated := r.gs.ConsumerGroupHeartbeat(r, req)
-				if c.answered(req, resp); outdated != "" {
-					r.match(outdated)
-				}
+				resp, work := r.gs.ConsumerGroupHeartbeat(r, req)
+				c.answered(req, resp)
+				r.work(work)
 				c.act()
 				r.matched()
+				r.assigned()
 				r.check()
 				r.exclusive()
 			}
@@ -358,7 +386,7 @@ func (r *consumerRun) complete(g *group) {
 		read, fewest, most = read+len(c.has), min(fewest, len(c.has)), max(most, len(c.has))
 	}
 	want := 0
-	for _, name := range g.saved.consumer.topics() {
+	for _, name := range g.saved.consumer.subscribers.Keys() {
 		want += int(r.topics[name])
 	}
 	if read != want {

@@ -132,11 +132,12 @@ func (gs *Groups) removeConsumers(ctx Context, g *group, ids ...string) {
 // metadataHash sums up the subscribed topics that exist.
 func (gs *Groups) metadataHash(ctx Context, c *consumerState) uint64 {
 	var b []byte
-	for _, name := range c.topics() {
+	c.subscribers.Scan(func(name string, _ int) bool {
 		if id, partitions, ok := ctx.Topic(name); ok {
 			b = appendTarget(append(b, name...), []topicPartition{{id, partitions}})
 		}
-	}
+		return true
+	})
 	return hashBytes(b)
 }
 

@@ -112,10 +112,14 @@ func (s *script) consumerHeartbeat() {
 		}
 		req.Topics = append(req.Topics, kmsg.ConsumerGroupHeartbeatRequestTopic{TopicID: topicID(topic), Partitions: []int32{int32(n)}})
 	}
-	resp, outdated := s.gs.ConsumerGroupHeartbeat(s, wire(s, req, 1))
+	resp, work := s.gs.ConsumerGroupHeartbeat(s, wire(s, req, 1))
 	s.Reply(s.op, resp)
-	if outdated != "" {
-		s.effect("match %s", outdated)
+	if work.Pattern != "" {
+		s.effect("match %s", work.Pattern)
+	}
+	if a := work.Assignment; a != nil {
+		s.assignment = a
+		s.effect("assign %s for epoch %d", a.Group, a.Epoch)
 	}
 }
 

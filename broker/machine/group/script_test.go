@@ -18,12 +18,13 @@ func TestScripts(t *testing.T) { scripttest.Files(t, runScript) }
 
 type script struct {
 	*world
-	out    strings.Builder
-	labels map[uint64]string
-	args   map[string]string
-	flags  []string // words without "="
-	quiet  int64    // the time of the last tick that was shown
-	frame  []byte   // the bytes of the request, which are gone when it has been decided
+	out        strings.Builder
+	labels     map[uint64]string
+	args       map[string]string
+	flags      []string    // words without "="
+	quiet      int64       // the time of the last tick that was shown
+	assignment *Assignment // handed out last
+	frame      []byte      // the bytes of the request, which are gone when it has been decided
 }
 
 func runScript(t *testing.T, text string) string {
@@ -100,11 +101,13 @@ func (s *script) controls() map[string]func() {
 				MaxPendingMembers: int(s.num("pending", 0)), MaxGroups: int(s.num("groups", 0)),
 				MaxOffsetsPerGroup: int(s.num("offsets", 0)), MaxGroupBytes: int(s.num("bytes", 0)),
 				MaxStateBytes: s.num("state", 0), OffsetsRetentionMs: s.num("retention", 0),
+				InlineAssignment:     int(s.num("inline", 0)),
 				AssignmentIntervalMs: int32(s.num("interval", -1)),
 			}))
 			s.quiet = s.ms
 		},
-		"topic": func() { s.topics[s.flags[0]] = int32(s.num("partitions", 2)); s.topicsVersion++ },
+		"topic":    func() { s.topics[s.flags[0]] = int32(s.num("partitions", 2)); s.topicsVersion++ },
+		"assigned": func() { s.assignment.Make(); s.gs.Assigned(s, s.assignment) },
 		"matched": func() {
 			s.gs.Matched(s, s.group(), uint64(s.num("version", int64(s.topicsVersion))),
 				MatchedPattern{Pattern: s.args["regex"], Topics: s.list("topics")})

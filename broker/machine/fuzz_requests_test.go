@@ -136,5 +136,26 @@ func requestSeeds() (seeds [][]byte) {
 	remove := kmsg.NewPtrDeleteTopicsRequest()
 	remove.TopicNames = []string{"t"}
 	topics := appendRequest(appendRequest(appendRequest(nil, create, 5), grow, 2), remove, 3)
-	return [][]byte{group, txn, topics}
+	return [][]byte{group, txn, topics, consumerSeed()}
+}
+
+// consumerSeed is the life of a group of KIP-848: two members, one of them with a pattern, a restart, offsets.
+func consumerSeed() []byte {
+	beat := func(member string, epoch int32) *kmsg.ConsumerGroupHeartbeatRequest {
+		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		req.Group, req.MemberID, req.MemberEpoch, req.RebalanceTimeoutMillis = "c", member, epoch, 5000
+		req.SubscribedTopicNames, req.Topics = []string{"t"}, []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		return req
+	}
+	first, second, away := beat("a", 0), beat("b", 0), beat("b", -2)
+	first.SubscribedTopicRegex = kmsg.StringPtr("t.*")
+	second.InstanceID, away.InstanceID = kmsg.StringPtr("i"), kmsg.StringPtr("i")
+	commit := kmsg.NewPtrOffsetCommitRequest()
+	commit.Group, commit.MemberID, commit.Generation = "c", "a", 1
+	commit.Topics = []kmsg.OffsetCommitRequestTopic{{Topic: "t", Partitions: []kmsg.OffsetCommitRequestTopicPartition{{Offset: 1}}}}
+	seed := appendRequest(appendRequest(nil, first, 1), commit, 9)
+	seed = append(appendRequest(seed, second, 1), stepTick, 0, 4, 0)
+	seed = appendRequest(appendRequest(seed, beat("a", 1), 1), beat("a", 1), 1)
+	seed = append(appendRequest(seed, away, 1), stepRestart, 0, 0, 0)
+	return append(appendRequest(seed, beat("a", 2), 1), stepTick, 0, 200, 0)
 }

@@ -63,3 +63,30 @@ func TestGroupRequests(t *testing.T) {
 	w.topic("t", 1)
 	w.expect("fetch group=g t/0", "offset -1")
 }
+
+// TestPatternsAreMatchedOutside: a heartbeat with a pattern says what is to be matched, and against which topics. What
+// comes back is dropped if it is older than what is known.
+func TestPatternsAreMatchedOutside(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.topic("ta", 1)
+	beat := func(epoch int32) any {
+		req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+		req.Group, req.MemberID, req.MemberEpoch, req.RebalanceTimeoutMillis = "g", "m", epoch, 5000
+		req.SubscribedTopicRegex, req.Topics = kmsg.StringPtr("t.*"), []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+		w.tick(2000)
+		return w.ask(req, 1)
+	}
+	first := beat(0).(*HeartbeatReply).Match
+	w.topic("tb", 1)
+	second := beat(1).(*HeartbeatReply).Match
+	if second.TopicsVersion <= first.TopicsVersion || second.Pattern != "t.*" || second.Group != "g" {
+		t.Fatalf("to be matched are %+v, then %+v", first, second)
+	}
+	first.Topics, second.Topics = []string{"ta"}, []string{"ta", "tb"}
+	w.do(second)
+	w.do(first)
+	resp := beat(1).(*kmsg.ConsumerGroupHeartbeatResponse)
+	if resp.Assignment == nil || len(resp.Assignment.Topics) != 2 {
+		t.Errorf("the member is answered %+v", resp)
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"container/heap"
 	"slices"
 	"strings"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // Assignment is a target for a consumer group that is still to be made. It is made outside of the loop if the group is
@@ -77,7 +79,7 @@ func (gs *Groups) assign(ctx Context, g *group) *Assignment {
 func (gs *Groups) Assigned(ctx Context, a *Assignment) {
 	gs.start(ctx)
 	g, ok := gs.groups.Get(a.Group)
-	if !ok || g.saved.consumer == nil || g.saved.generation != a.Epoch || g.saved.consumer.targetEpoch >= a.Epoch {
+	if !ok || g.saved.consumer == nil || g.saved.generation != a.Epoch && !mutant.On("outdated assignment taken") || g.saved.consumer.targetEpoch >= a.Epoch {
 		return
 	}
 	rec := &consumerTargetRecord{group: a.Group, epoch: a.Epoch}

@@ -334,3 +334,54 @@ func TestFetchOfMuch(t *testing.T) {
 		}
 	}
 }
+
+// TestFetchBetweenStableAndEnd: a position beyond the last stable offset is no error, there is nothing to read yet.
+func TestFetchBetweenStableAndEnd(t *testing.T) {
+	c := dial(t, brokertest.Start(t))
+	topic := createTopic(c, "t", 1)
+	produce(c, "t", 0, batchOf(1, "a"))
+	initProducer(c, "open").write("t", topic, 0, "b", "c")
+	for offset := int64(1); offset <= 3; offset++ {
+		req := fetchRequest("t", 0, offset)
+		req.IsolationLevel, req.MinBytes = 1, 0
+		if p := fetched(ask[*kmsg.FetchResponse](c, req)); p.ErrorCode != 0 || len(p.RecordBatches) > 0 || p.LastStableOffset != 1 || p.HighWatermark != 3 {
+			t.Errorf("offset %d: %+v", offset, p)
+		}
+	}
+}
+
+// TestFetchTellsOfDivergence: a fetcher that has read what this log does not hold under that epoch is told where the
+// epoch ends, also by a session.
+func TestFetchTellsOfDivergence(t *testing.T) {
+	dir := t.TempDir()
+	b := brokertest.Start(t, brokertest.Dir(dir))
+	c := dial(t, b)
+	createTopic(c, "t", 1)
+	produce(c, "t", 0, batchOf(1, "a", "b"))
+	if err := b.Stop(); err != nil {
+		t.Fatal(err)
+	}
+	c = dial(t, brokertest.Start(t, brokertest.Dir(dir)))
+	produce(c, "t", 0, batchOf(1, "c", "d"))
+	f := func(epoch int32, offset int64, wantEpoch int32, wantEnd int64) {
+		t.Helper()
+		s := sessionClient{c: c, version: 12}
+		for range 2 {
+			req := s.request(nil)
+			if s.epoch == 0 {
+				req = s.request([]position{{"t", 0, offset}})
+				req.Topics[0].Partitions[0].LastFetchedEpoch = epoch
+			}
+			resp := ask[*kmsg.FetchResponse](c, req)
+			p := fetched(resp)
+			diverges := wantEnd >= 0
+			if p.ErrorCode != 0 || p.DivergingEpoch.Epoch != wantEpoch || p.DivergingEpoch.EndOffset != wantEnd || diverges != (len(p.RecordBatches) == 0) {
+				t.Errorf("epoch %d at %d: %+v", epoch, offset, p)
+			}
+			s.id, s.epoch = resp.SessionID, s.epoch+1
+		}
+	}
+	f(1, 2, -1, -1) // as it is here
+	f(1, 3, 1, 2)   // the first epoch has ended at 2
+	f(2, 3, -1, -1)
+}

@@ -8,6 +8,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // Kafka's words for fetch sessions (KIP-227). A request with one of these epochs names all its partitions and ends the
@@ -213,7 +215,9 @@ func (all *sessions) update(s *session, e *Edge, req *kmsg.FetchRequest) bool {
 		for k := range t.Partitions {
 			p := &t.Partitions[k]
 			if old := s.index[keyOf(t.Topic, t.TopicID, p.Partition, s.topicIDs)]; old != nil {
-				old.ask = askOf(p)
+				if !mutant.On("fetch session keeps a position") {
+					old.ask = askOf(p)
+				}
 				continue
 			}
 			if topic == "" && !s.topicIDs {

@@ -41,6 +41,8 @@ var defects = []defect{
 	{"no duplicate check", byReaders, "", 60},
 	{"stable offset passes open transactions", byReaders, "nothing aborted", 60},
 	{"aborted list one short", byReaders, "nothing aborted", 60},
+	{"fetch session leaves out records", byReaders, "fetch session", 60},
+	{"fetch session keeps a position", byReaders, "", 60},
 	{"replay forgets the wall clock", inWorld, "V8", 60},
 	{"sequences forgotten at restart", inWorld, "V8", 60},
 	{"open transaction forgotten at restart", inWorld, "V8", 60},

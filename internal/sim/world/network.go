@@ -172,7 +172,8 @@ func (l *link) reset() {
 // client is a model of a client: blocking code over links.
 type client struct {
 	*coroutine
-	link *link
+	link    *link
+	session *fetchSession // of its last Fetch, or nil
 }
 
 // startClient runs body, which the world waits for if it is work. It reports false if the client is to be left out.

@@ -40,6 +40,14 @@ func lifeName(id [16]byte) string { return volatileTopic + "#" + hex.EncodeToStr
 // atEnd reports that there is nothing left to read and no transaction open, as of the last fetch.
 func (u *cursor) atEnd() bool { return u.offset == u.hw && u.lso == u.hw }
 
+// limit is up to where it may read, as of the last fetch.
+func (u *cursor) limit() int64 {
+	if u.committed {
+		return u.lso
+	}
+	return u.hw
+}
+
 // fetch reads on once, as a consumer does (kafka-eos.md C.5); ok is false if the outcome is not known.
 func (c *client) fetch(u *cursor) (values []*value, ok bool) {
 	values = c.fetchAll(u)
@@ -56,27 +64,45 @@ func (c *client) fetchAll(cursors ...*cursor) (values []*value) {
 	if cursors[0].topicID != ([16]byte{}) {
 		versions = []int16{13, 16, 17}
 	}
+	version := versions[c.w.IntN(3)]
+	goesOn := c.useSession(req, version, cursors)
 	losses := c.w.stats.PowerLosses
-	resp := c.ask(req, versions[c.w.IntN(3)])
+	resp := c.ask(req, version)
 	for _, u := range cursors {
 		u.code = unknownOutcome
 	}
 	if resp == nil || c.w.mode.lossy && losses != c.w.stats.PowerLosses {
+		c.session = nil
 		return nil
 	}
 	r := resp.(*kmsg.FetchResponse)
-	i := 0
+	if r.ErrorCode != 0 && goesOn {
+		c.tracef("its fetch session is gone: code %d", r.ErrorCode)
+		c.session = nil
+		return nil
+	}
+	c.session.answered(r)
+	left := slices.Clone(cursors)
 	for _, t := range r.Topics {
 		for k := range t.Partitions {
-			if i == len(cursors) || t.Topic != req.Topics[i].Topic || t.TopicID != cursors[i].topicID || t.Partitions[k].Partition != cursors[i].partition {
+			at := slices.IndexFunc(left, func(u *cursor) bool {
+				return u.topicID == t.TopicID && u.partition == t.Partitions[k].Partition && (t.Topic == "" || t.Topic == u.topic)
+			})
+			if at < 0 {
 				c.w.fail("codec: %s: a Fetch of %v is answered with %+v", c.name, req.Topics, r.Topics)
 			}
-			values = append(values, c.fetched(cursors[i], &t.Partitions[k])...)
-			i++
+			values = append(values, c.fetched(left[at], &t.Partitions[k])...)
+			left = slices.Delete(left, at, at+1)
 		}
 	}
-	if i != len(cursors) {
-		c.w.fail("codec: %s: a Fetch of %d partitions is answered with %d, code %d", c.name, len(cursors), i, r.ErrorCode)
+	if len(left) > 0 && !goesOn {
+		c.w.fail("codec: %s: a Fetch of %d partitions is not answered for %d of them, code %d", c.name, len(cursors), len(left), r.ErrorCode)
+	}
+	for _, u := range left {
+		u.code = 0 // nothing has changed
+		if len(cursors) == 1 && u.offset < u.limit() && !c.w.mode.lossy {
+			c.w.fail("fetch session: %s: %s is left out at %d, it can be read up to %d", c.name, u.name(), u.offset, u.limit())
+		}
 	}
 	return values
 }
@@ -128,10 +154,7 @@ func (c *client) fetched(u *cursor, rp *kmsg.FetchResponseTopicPartition) []*val
 
 // consume moves u behind the batches of a response and returns the values that its isolation level shows.
 func (c *client) consume(u *cursor, rp *kmsg.FetchResponseTopicPartition) (values []*value) {
-	limit := u.hw
-	if u.committed {
-		limit = u.lso
-	}
+	limit := u.limit()
 	aborted := slices.Clone(rp.AbortedTransactions)
 	slices.SortFunc(aborted, func(a, b kmsg.FetchResponseTopicPartitionAbortedTransaction) int {
 		return cmp.Compare(a.FirstOffset, b.FirstOffset)

@@ -162,6 +162,33 @@ func TestGroups(t *testing.T) {
 	sh.refused("group delete g", "GROUP_ID_NOT_FOUND")
 }
 
+// TestConsumerGroups: groups of KIP-848 look as the others do.
+func TestConsumerGroups(t *testing.T) {
+	b := brokertest.Start(t)
+	sh := shell{t, b.Addr()}
+	sh.want("topic create t")
+	produce(t, client(t, b.Addr()), "t", 10)
+	member := client(t, b.Addr(), kgo.ConsumerGroup("g"), kgo.ConsumeTopics("t"), kgo.DisableAutoCommit(),
+		kgo.ServerSideBalancer(), kgo.Balancers(kgo.StickyBalancer()))
+	fetches := member.PollRecords(t.Context(), 4)
+	if err := member.CommitRecords(t.Context(), fetches.Records()...); err != nil {
+		t.Fatal(err)
+	}
+	n := int64(len(fetches.Records()))
+	sh.want("group list --state Stable", "g", "consumer")
+	var all []describedGroup
+	sh.object("group describe g", &all)
+	if len(all) != 1 || all[0].State != "Stable" || all[0].Members != 1 || len(all[0].Offsets) != 1 ||
+		all[0].Offsets[0].Committed != n || all[0].Offsets[0].Lag != 10-n || all[0].Offsets[0].Member == "" {
+		t.Errorf("described as %+v, %d are committed", all, n)
+	}
+	sh.refused("group reset-offsets g --to-earliest --execute", "1 members")
+	sh.refused("group delete g", "group g", "NON_EMPTY_GROUP")
+	member.CloseAllowingRebalance()
+	sh.want("group reset-offsets g --to-earliest --execute")
+	sh.want("group delete g", "deleted g")
+}
+
 func TestTransactions(t *testing.T) {
 	b := brokertest.Start(t)
 	sh := shell{t, b.Addr()}

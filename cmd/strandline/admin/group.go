@@ -84,6 +84,14 @@ func groupDescribe(o *options) *cobra.Command {
 				var all []describedGroup
 				for _, name := range names {
 					l := lags[name]
+					if errors.Is(l.Error(), kerr.GroupIDNotFound) {
+						d, err := s.describeConsumers(name)
+						if err != nil {
+							return err
+						}
+						all = append(all, d)
+						continue
+					}
 					if err := l.Error(); err != nil {
 						return fmt.Errorf("group %s: %w", name, err)
 					}
@@ -230,8 +238,15 @@ func (s *session) resetOffsets(group string, r *reset) error {
 	if err != nil {
 		return err
 	}
-	if g := described[group]; g.Err == nil && len(g.Members) > 0 {
-		return fmt.Errorf("group %s is %s with %d members: stop them first, they would go on from where they are", group, g.State, len(g.Members))
+	g := described[group]
+	members, state := len(g.Members), g.State
+	if errors.Is(g.Err, kerr.GroupIDNotFound) {
+		if c, err := s.describeConsumers(group); err == nil {
+			members, state = c.Members, c.State
+		}
+	}
+	if members > 0 {
+		return fmt.Errorf("group %s is %s with %d members: stop them first, they would go on from where they are", group, state, members)
 	}
 	committed, err := s.FetchOffsets(s.ctx, group)
 	if err != nil {

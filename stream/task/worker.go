@@ -354,11 +354,26 @@ func (w *worker) takeRecords() bool {
 	switch {
 	case !known || w.fetchOf[b.TopicPartition] != b.Token:
 	case b.Err != nil:
-		w.fail(w.fetchError(b))
+		w.fetchFailed(b)
 	default:
 		w.step(core.FetchFailed{Task: in.task, Input: in.input})
 	}
 	return true
+}
+
+// fetchFailed ends the worker, unless the group knows better: then everything is restored, if the task is still ours.
+func (w *worker) fetchFailed(b kafka.Batch) {
+	gone, ok := errors.AsType[*kafka.OffsetRangeError](b.Err)
+	if !ok {
+		w.fail(w.fetchError(b))
+		return
+	}
+	l, epoch := w.life, w.core.Status().Epoch
+	l.run(func(ctx context.Context) {
+		ctx, cancel := withDeadline(ctx, slotDeadline, "asking why records are gone")
+		defer cancel()
+		w.failed(l, epoch, protocol.Gone(ctx, w.run.client, w.plan.Job, gone))
+	})
 }
 
 func (w *worker) fetchError(b kafka.Batch) error {

@@ -95,3 +95,23 @@ func TestOvertakenRestoreIsRepeated(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestWhoReadOnIsNoLoss(t *testing.T) {
+	for _, c := range []struct {
+		position, start, committed int64
+		final                      bool
+	}{
+		{position: 534, start: 650, committed: 700},
+		{position: 534, start: 650, committed: 650},
+		{position: 534, start: 650, committed: 534, final: true},
+		{position: 534, start: 650, committed: 649, final: true},
+		{position: 0, start: 1, committed: 0, final: true},
+		{position: 900, start: 650, committed: 700, final: true}, // behind the end
+	} {
+		err := whyGone(&kafka.OffsetRangeError{Position: c.position, LogStart: c.start}, c.committed)
+		var cause *kafka.OffsetRangeError
+		if Final(err) != c.final || !errors.As(err, &cause) || cause.Position != c.position {
+			t.Errorf("%+v: final %v: %v", c, Final(err), err)
+		}
+	}
+}

@@ -59,6 +59,33 @@ func Restore(ctx context.Context, c *kafka.Client, plan *stream.Plan, topicIDs m
 // errOvertaken says that somebody committed while a task was being restored, so that what was read does not fit together.
 var errOvertaken = errors.New("task: the group's offsets moved during the restore: another worker has the task")
 
+// errReadOn says that a position is gone because somebody else has read on from it and has had the records deleted.
+var errReadOn = errors.New("task: the group's offsets are past what was read: another worker has the task")
+
+// Gone explains why a position lies outside of the log. A process that stood still while its successor read on and
+// deleted what it had read must not take that for a loss: where the group's offset has reached the log's start, nothing
+// unread is gone, and the error is not final.
+func Gone(ctx context.Context, c *kafka.Client, group string, e *kafka.OffsetRangeError) error {
+	committed, err := c.CommittedOffsets(ctx, group, []kafka.TopicPartition{e.TopicPartition})
+	if err != nil {
+		return err
+	}
+	return whyGone(e, committed[e.TopicPartition])
+}
+
+func whyGone(e *kafka.OffsetRangeError, committed int64) error {
+	if e.Position < e.LogStart && e.LogStart <= committed {
+		return fmt.Errorf("%w: %w", errReadOn, e)
+	}
+	return fmt.Errorf("task: reading %s: %w", e.TopicPartition, lostRecords{e})
+}
+
+// lostRecords are gone although nobody has read them.
+type lostRecords struct{ *kafka.OffsetRangeError }
+
+func (e lostRecords) Unwrap() error { return e.OffsetRangeError }
+func (lostRecords) Permanent() bool { return true }
+
 // stillThere makes sure that the offsets are those which were read first. A process that stood still in between would take
 // what its successor did meanwhile for damage.
 func stillThere(ctx context.Context, c *kafka.Client, group string, st *stream.Stage, number int, first []core.RestoredInput) error {

@@ -39,6 +39,9 @@ const (
 	journalBytes = 4 * segmentBytes
 )
 
+// sessionTimeout is the shortest that Apache Kafka allows.
+const sessionTimeout = 6 * time.Second
+
 // untilParentEnds returns a context that ends with standard input, which the parent holds open.
 func untilParentEnds() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -88,7 +91,7 @@ func runWorker(args []string) int {
 	var o jobOptions
 	var files, brokers, store string
 	cfg := task.Config{
-		Logger: childLog(), PrepareDeadline: 3 * time.Second, TransactionTimeout: 5 * time.Second, SessionTimeout: 6 * time.Second, TrimInterval: 300 * time.Millisecond,
+		Logger: childLog(), PrepareDeadline: 3 * time.Second, TransactionTimeout: 5 * time.Second, SessionTimeout: sessionTimeout, TrimInterval: 300 * time.Millisecond,
 		StopDeadline: 3 * time.Second, StartDeadline: 30 * time.Second,
 	}
 	f := flag.NewFlagSet(asWorker, flag.ExitOnError)

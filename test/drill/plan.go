@@ -55,6 +55,25 @@ type roundPlan struct {
 	flights bool // the job of examples/01-flights
 	first   []*failure
 	faults  []fault
+	subject subject
+}
+
+// subject is the failpoint that a round is about. It is armed at each start of its processes until one has hit it: what
+// happens to them from outside must not be in its way.
+type subject struct {
+	failure
+	slot int  // the broker is 0
+	all  bool // any worker will do: which of them passes the point is not known
+}
+
+// at says what a slot's start with that number, from 0, is armed with. A count that was not reached is halved.
+func (s subject) at(slot, start int) *failure {
+	if slot != s.slot && !(s.all && slot > 0) || start == 0 && strings.HasPrefix(s.point, "recovery.") {
+		return nil
+	}
+	f := s.failure
+	f.count = max(1, f.count>>start)
+	return &f
 }
 
 // setting is what the command line decides about all rounds.
@@ -90,21 +109,18 @@ func newPlan(seed uint64, s setting) roundPlan {
 	p := roundPlan{
 		seed: seed, workers: 2 + rng.IntN(3), files: 1 + rng.IntN(3), lines: 2000 + rng.IntN(4000),
 		commit: []time.Duration{20, 60, 150}[rng.IntN(3)] * time.Millisecond,
-		write:  rng.IntN(3) == 0 && !s.power, flights: seed%8 == 7,
+		write:  rng.IntN(3) == 0 && !s.power,
 	}
-	if s.job != "" {
-		p.flights = s.job == "flights"
-	}
-	p.flights = p.flights && !s.kafka && !s.azurite
-	if p.flights {
-		p.files = 1
-	}
-	p.pace = time.Duration(1000+rng.IntN(1500)) * time.Millisecond * paceLines * time.Duration(p.files) / time.Duration(p.lines)
 	subjects := s.points(failpoint.Worker)
 	if !s.kafka {
 		subjects = append(subjects, s.points(failpoint.Broker)...)
 	}
-	subject := subjects[seed%uint64(len(subjects))]
+	about := subjects[seed%uint64(len(subjects))]
+	p.flights = s.job == "flights" || s.job == "" && seed%8 == 7 && !s.kafka && !s.azurite && !losesTasks(about)
+	if p.flights {
+		p.files = 1
+	}
+	p.pace = time.Duration(1000+rng.IntN(1500)) * time.Millisecond * paceLines * time.Duration(p.files) / time.Duration(p.lines)
 	p.first = make([]*failure, 1+p.workers)
 	for i := range p.first {
 		if rng.IntN(3) == 0 {
@@ -120,26 +136,44 @@ func newPlan(seed uint64, s setting) roundPlan {
 		}
 	}
 	slices.SortStableFunc(p.faults, func(a, b fault) int { return cmp.Compare(a.at, b.at) })
-	p.place(rng, subject)
+	if losesTasks(about) {
+		p.outlastSession(rng)
+	}
+	p.place(rng, about)
 	if s.kafka {
 		p.spareKafka(seed)
 	}
 	return p
 }
 
-// place puts the subject where it is passed: in the first start, or in one after a kill.
-func (p *roundPlan) place(rng *rand.Rand, subject string) {
-	f := &failure{point: subject, count: drawCount(rng, subject)}
-	isBroker := slices.ContainsFunc(failpoint.Points, func(x failpoint.Point) bool { return x.Name == subject && x.In == failpoint.Broker })
+// losesTasks reports whether a point is passed when a worker has been away for longer than its session.
+func losesTasks(point string) bool { return point == "drop.ended" || point == "revoke.begun" }
+
+// outlastSession lets the last fault, which no other can cut short, be a pause longer than a session.
+func (p *roundPlan) outlastSession(rng *rand.Rand) {
+	for i := range p.faults {
+		p.faults[i].at /= 2 // the work must not be over before
+	}
+	p.faults = append(p.faults, fault{
+		at: 0.5 * rng.Float64(), wait: 300 * time.Millisecond, kind: pauseWorker, victim: rng.IntN(p.workers), back: sessionTimeout + time.Second,
+	})
+}
+
+// maxSubjectCount is what the shortest lives reach too.
+const maxSubjectCount = 16
+
+// place chooses the processes that the subject is armed in.
+func (p *roundPlan) place(rng *rand.Rand, point string) {
+	p.subject.failure = failure{point: point, count: min(drawCount(rng, point), maxSubjectCount)}
+	isBroker := slices.ContainsFunc(failpoint.Points, func(x failpoint.Point) bool { return x.Name == point && x.In == failpoint.Broker })
 	switch {
-	case strings.HasPrefix(subject, "recovery."):
-		p.first[0] = nil
+	case strings.HasPrefix(point, "recovery."):
 		n := rng.IntN(len(p.faults))
-		p.faults[n].kind, p.faults[n].arm, p.faults[n].again = killBroker, f, 0
+		p.faults[n].kind, p.faults[n].again = killBroker, 0
 	case isBroker:
-		p.first[0] = f
 	default:
-		p.first[1+rng.IntN(p.workers)] = f
+		p.subject.slot = 1 + rng.IntN(p.workers)
+		p.subject.all = strings.HasPrefix(point, "start.") || losesTasks(point)
 	}
 }
 
@@ -165,16 +199,27 @@ func (p *roundPlan) spareKafka(seed uint64) {
 	}
 }
 
-// often are points that a process passes many times a second.
-var often = []string{"sequencer.", "journal.written", "journal.unsynced", "journal.synced", "commit.", "folder.", "azure."}
+// often are points that a process passes many times a second, and sometimes those of blobs: a worker stages a few blocks
+// a second and publishes a few blobs in its life.
+var (
+	often     = []string{"sequencer.", "journal.written", "journal.unsynced", "journal.synced", "commit."}
+	sometimes = []string{"folder.part", "folder.staged", "azure.staged"}
+)
 
 // drawCount says at which hit a failpoint fires.
 func drawCount(rng *rand.Rand, point string) int {
-	if slices.ContainsFunc(often, func(prefix string) bool { return strings.HasPrefix(point, prefix) }) {
-		return 1 + rng.IntN(1<<rng.IntN(7))
+	among := func(prefixes ...string) bool {
+		return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(point, prefix) })
 	}
-	if strings.HasPrefix(point, "journal.") || strings.HasPrefix(point, "restore.") {
+	switch {
+	case among(often...):
+		return 1 + rng.IntN(1<<rng.IntN(7))
+	case among(sometimes...):
+		return 1 + rng.IntN(1<<rng.IntN(3))
+	case among("journal.", "restore."):
 		return 1 + rng.IntN(4)
+	case among("folder.", "azure."):
+		return 1 + rng.IntN(2)
 	}
 	return 1
 }
@@ -231,6 +276,10 @@ func (p roundPlan) String() string {
 	}
 	if p.flights {
 		b.WriteString(", job 01-flights")
+	}
+	fmt.Fprintf(&b, "\n  its subject is %s in %s", p.subject.env(), slotName(p.subject.slot))
+	if p.subject.all {
+		b.WriteString(" and all other workers")
 	}
 	for i, f := range p.first {
 		if f != nil {

@@ -38,12 +38,13 @@ type programs struct{ drill, flights string }
 
 // slot is a place for one process at a time.
 type slot struct {
-	i     int // 0 is the broker
-	proc  *process
-	done  bool // a worker whose job has ended
-	back  time.Duration
-	arm   *failure      // of the next start
-	again time.Duration // after the next start
+	i      int // 0 is the broker
+	proc   *process
+	done   bool // a worker whose job has ended
+	back   time.Duration
+	arm    *failure      // of the next start
+	again  time.Duration // after the next start
+	starts int
 }
 
 // round is one job over one data folder. One goroutine, run's, owns it; what others have to tell comes as functions.
@@ -67,10 +68,10 @@ type round struct {
 	slots   []*slot
 	zombies map[*process]bool
 	armed   int
-	next    int    // index of the fault that comes next
-	due     bool   // its wait is over
-	made    int    // rows, those that were made again included
-	starts  uint64 // of the broker
+	next    int  // index of the fault that comes next
+	due     bool // its wait is over
+	made    int  // rows, those that were made again included
+	over    bool // the subject was hit, or its time has passed
 	ending  bool
 	err     error
 }
@@ -166,9 +167,13 @@ func (r *round) begin(s *slot) {
 	if r.err != nil || s.proc != nil || s.done || r.ending && s.i > 0 {
 		return
 	}
-	cmd := r.command(s.i)
 	arm, again := s.arm, s.again
 	s.arm, s.again = nil, 0
+	if f := r.subject.at(s.i, s.starts); f != nil && !r.over {
+		arm = f
+	}
+	s.starts++
+	cmd := r.command(s.i)
 	cmd.Env = append(append(os.Environ(), r.storeEnv...), failpoint.Variable+"="+arm.env())
 	p, err := start(slotName(s.i), cmd, r.log, func(p *process, line string) {
 		r.post(func() { r.told(s, p, line) })
@@ -199,8 +204,7 @@ func (r *round) command(i int) *exec.Cmd {
 			args = append(args, "-write")
 		}
 		if r.set.power {
-			r.starts++
-			args = append(args, "-power", strconv.FormatUint(r.seed<<8+r.starts, 10))
+			args = append(args, "-power", strconv.FormatUint(r.seed<<8+uint64(r.slots[0].starts), 10))
 		}
 		return exec.Command(r.bin.drill, args...)
 	case r.flights:
@@ -243,6 +247,7 @@ func (r *round) told(s *slot, p *process, line string) {
 		return
 	}
 	r.tally.hit(m[1])
+	r.over = r.over || m[1] == r.subject.point
 	if p.armed == nil || !p.armed.stop {
 		p.killed = true
 		return
@@ -348,6 +353,9 @@ func (r *round) apply(f fault) {
 	case killAll:
 		r.strike(f, r.slots...)
 	case pauseWorker:
+		for n := 1; worker.proc == nil && n < r.workers; n++ {
+			worker = r.slots[1+(f.victim+n)%r.workers]
+		}
 		r.pause(f, worker)
 	case pauseBroker:
 		r.pause(f, r.slots[0])
@@ -435,7 +443,7 @@ func (r *round) restart(ctx context.Context) error {
 		}
 		s.proc = nil
 	}
-	s.arm, s.again = nil, 0
+	s.arm, s.again, r.over = nil, 0, true
 	r.begin(s)
 	deadline := time.After(readyDeadline)
 	for r.err == nil && (s.proc == nil || !s.proc.ready) {

@@ -18,11 +18,6 @@ func serveFetch(c *conn, s *slot) error {
 	}
 	deadline := time.Now().Add(time.Duration(max(req.MaxWaitMillis, 0)) * time.Millisecond)
 	watching := false
-	defer func() {
-		if watching {
-			f.Unwatch(c.waiter)
-		}
-	}()
 	for {
 		last := !time.Now().Before(deadline) || c.readerIsDone()
 		enough, ok := f.Evaluate(last, c.ctx.Done())

@@ -26,7 +26,8 @@ type Fetcher struct {
 	own     ownParts
 	// session is what the request goes on with, or what its response begins.
 	session *session
-	answer  []*fetchPart // what the response tells
+	answer  []*fetchPart      // what the response tells
+	waiter  *sequencer.Waiter // that watches parts, or nil
 }
 
 // ownParts are the partitions of a request that names them all.
@@ -170,12 +171,22 @@ func (f *Fetcher) askAll() {
 
 // End lets go of the request and its memory; the response must have been written.
 func (f *Fetcher) End() {
+	f.letGo()
 	f.records.release(f.edge)
+	f.req = nil
+}
+
+// letGo ends watching and the use of the session: the client may go on with it as soon as it is answered, on another
+// connection too. The records of the response stay.
+func (f *Fetcher) letGo() {
 	for _, p := range f.parts {
+		if f.waiter != nil && p.part != nil {
+			p.part.Unwatch(f.waiter)
+		}
 		p.view, p.records, p.out = nil, nil, wire.FetchPartition{}
 	}
+	f.parts, f.waiter = nil, nil
 	f.leaveSession()
-	f.req, f.parts = nil, nil
 	clear(f.own.parts)
 	clear(f.answer)
 	f.own.parts, f.own.refs, f.answer = f.own.parts[:0], f.own.refs[:0], f.answer[:0]
@@ -184,20 +195,12 @@ func (f *Fetcher) End() {
 	}
 }
 
-// Watch lets w be woken when a partition of the request changes, until Unwatch.
+// Watch lets w be woken when a partition of the request changes, until Response or End.
 func (f *Fetcher) Watch(w *sequencer.Waiter) {
-	for i := range f.parts {
-		if p := f.parts[i].part; p != nil {
-			p.Watch(w)
-		}
-	}
-}
-
-// Unwatch ends Watch.
-func (f *Fetcher) Unwatch(w *sequencer.Waiter) {
-	for i := range f.parts {
-		if p := f.parts[i].part; p != nil {
-			p.Unwatch(w)
+	f.waiter = w
+	for _, p := range f.parts {
+		if p.part != nil {
+			p.part.Watch(w)
 		}
 	}
 }
@@ -362,6 +365,7 @@ func (f *Fetcher) Response(correlationID int32, endpoint wire.FetchBroker) net.B
 		f.encoder.EndTopic()
 	}
 	pieces, _ := f.encoder.Finish(nil, named)
+	f.letGo()
 	return pieces
 }
 

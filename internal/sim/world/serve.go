@@ -200,7 +200,6 @@ func (c *conn) answerFetch(s *slot, req *kmsg.FetchRequest) bool {
 		return false
 	}
 	if s.parked {
-		c.fetch.Unwatch(c.waiter)
 		c.p.parked = slices.DeleteFunc(c.p.parked, func(other *conn) bool { return other == c })
 	}
 	c.writeFetch(s)

@@ -1,6 +1,6 @@
 // Command sim runs the simulation for one seed, or for many. -seed N -v prints a readable trace, the same each time;
 // -seed N -shrink looks for the least that still fails. With -cores it runs the pure cores alone, and many seeds a second.
-// With -blob it runs the world of blob sinks instead of the broker's.
+// With -blob it runs the world of blob sinks instead of the broker's, with -world job -blob stream jobs with blob sinks.
 package main
 
 import (
@@ -31,7 +31,7 @@ func main() {
 	faultsMs := flag.Int64("faults-ms", 0, "when faults end, earlier than usual")
 	pure := flag.Bool("cores", false, "simulate the pure cores alone: a thousand seeds a second")
 	operations := flag.Int("operations", 0, "with -cores: random steps before the faults end, fewer than usual")
-	blobs := flag.Bool("blob", false, "run the world of blob sinks instead of the broker's")
+	blobs := flag.Bool("blob", false, "run the world of blob sinks instead of the broker's; with -world job: stream jobs with blob sinks")
 	kind := flag.String("world", "", "broker: producers and consumers; job: a stream job; else the seed decides: odd ones have a job")
 	flag.Parse()
 	if os.Getenv("GOGC") == "" {
@@ -39,6 +39,9 @@ func main() {
 	}
 	o := world.Options{Seed: *seed, ReadersOnly: *readers, FaultsMs: *faultsMs, Blobs: *blobs}
 	jobs = *kind
+	if jobs == "job" {
+		o.Blobs, o.JobBlobs = false, *blobs
+	}
 	o.Job = hasJob(o.Seed)
 	for name := range strings.SplitSeq(*without, ",") {
 		if n, err := strconv.Atoi(name); err == nil {
@@ -94,7 +97,7 @@ func command(o world.Options) string {
 	if jobs != "" {
 		s += " -world " + jobs
 	}
-	if o.Blobs {
+	if o.Blobs || o.JobBlobs {
 		s += " -blob"
 	}
 	if o.ReadersOnly {

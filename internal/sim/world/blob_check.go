@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"maps"
 	"path"
 	"slices"
@@ -67,41 +66,6 @@ type blobSeen struct {
 	rows   []int64
 	schema int
 	hash   uint64
-}
-
-// storeOf is the store as a process sees it.
-func (b *blobWorld) storeOf(r *blobRuntime) blob.Store {
-	if b.m.folder {
-		return blob.NewFolder(&blobDisk{b.disk, b, r}, "folder", b.randomBytes)
-	}
-	return &blobClient{b.service, r}
-}
-
-// reader is the store as a reader sees it, to whom no time passes.
-func (b *blobWorld) reader() blob.Store {
-	if b.m.folder {
-		return blob.NewFolder(b.disk, "folder", b.randomBytes)
-	}
-	return b.service.store
-}
-
-// named is called for names of the folder that a file was given.
-func (b *blobWorld) named(name string, err error) {
-	if err == nil && strings.HasSuffix(name, ".avro") {
-		b.published(name)
-	}
-}
-
-func (b *blobWorld) content(name string) []byte {
-	r, err := b.reader().Read(context.Background(), name)
-	if err != nil {
-		b.fail("reader: %s: %v", name, err)
-	}
-	data, err := io.ReadAll(r)
-	if err = errors.Join(err, r.Close()); err != nil {
-		b.fail("reader: %s: %v", name, err)
-	}
-	return data
 }
 
 func contentHash(data []byte) uint64 {
@@ -313,10 +277,10 @@ func (b *blobWorld) intrude(name string) {
 		b.service.fake.Put(name, []byte(content))
 		return
 	}
-	err := b.disk.MkdirAll(path.Dir(name))
+	err := b.files.MkdirAll(path.Dir(name))
 	var f vfs.File
 	if err == nil {
-		f, err = b.disk.Create(name)
+		f, err = b.files.Create(name)
 	}
 	if err == nil {
 		_, err = f.WriteAt([]byte(content), 0)
@@ -325,7 +289,7 @@ func (b *blobWorld) intrude(name string) {
 		err = errors.Join(f.Sync(), f.Close())
 	}
 	for dir := path.Dir(name); err == nil; dir = path.Dir(dir) {
-		if err = b.disk.SyncDir(dir); dir == "." {
+		if err = b.files.SyncDir(dir); dir == "." {
 			break
 		}
 	}
@@ -384,23 +348,9 @@ func (b *blobWorld) afterCommit(r *blobRuntime, token []byte) {
 
 // losePower cuts the power of the machine that all processes over a folder run on.
 func (b *blobWorld) losePower() {
-	b.stats.Blobs.PowerLosses++
 	for _, p := range slices.Clone(b.processes) {
 		p.kill(b.down())
 	}
-	if seed := b.Uint64(); b.chance(50) {
-		b.disk = b.disk.PowerLossTorn(seed, 512)
-	} else {
-		b.disk = b.disk.PowerLoss(seed)
-	}
-	b.tracef("the power is lost")
+	b.cutPower()
 	b.checkUnaltered(false)
-}
-
-// failDisk lets a call of the disk fail.
-func (b *blobWorld) failDisk() {
-	ops := []vfs.Op{vfs.OpWrite, vfs.OpCreate, vfs.OpRename, vfs.OpRemove, vfs.OpSyncDir, vfs.OpSync, vfs.OpRead, vfs.OpOpen}
-	op := ops[b.IntN(len(ops))]
-	b.diskFaults[op] = 1 + b.IntN(10)
-	b.tracef("call %d of the disk will fail", op)
 }

@@ -1,6 +1,8 @@
 package world
 
 import (
+	"strings"
+
 	"github.com/strandline-io/strandline/internal/vfs"
 )
 
@@ -8,19 +10,19 @@ import (
 // others come between, and so that the process can die there.
 type blobDisk struct {
 	*vfs.Mem
-	b *blobWorld
+	p *blobPlace
 	r *blobRuntime
 }
 
 // begin lets time pass and plans what fails.
 func (d *blobDisk) begin(op vfs.Op) {
 	if op != vfs.OpRead && op != vfs.OpOpen {
-		d.r.sleep(20 + d.b.Int64N(900))
-		d.b.dieInCall(d.r)
+		d.r.sleep(20 + d.p.Int64N(900))
+		d.p.hooks.inCall(d.r)
 	}
-	if n, ok := d.b.diskFaults[op]; ok && !d.b.calm {
-		if d.b.diskFaults[op] = n - 1; n == 1 {
-			delete(d.b.diskFaults, op)
+	if n, ok := d.p.diskFaults[op]; ok && !d.p.calm {
+		if d.p.diskFaults[op] = n - 1; n == 1 {
+			delete(d.p.diskFaults, op)
 			d.Mem.FailNext(op, 0, errInjected)
 		}
 	}
@@ -46,19 +48,25 @@ func (d *blobDisk) Open(name string) (vfs.File, error) {
 func (d *blobDisk) Rename(oldName, newName string) error {
 	d.begin(vfs.OpRename)
 	err := d.Mem.Rename(oldName, newName)
-	d.b.named(newName, err)
+	d.named(newName, err)
 	return err
 }
 
 func (d *blobDisk) Link(oldName, newName string) error {
 	d.begin(vfs.OpRename)
 	err := d.Mem.Link(oldName, newName)
-	d.b.named(newName, err)
-	if err == nil && d.b.killAtLink && !d.b.healed {
-		d.b.killAtLink, d.b.powerIn = false, 1+d.b.IntN(40)
-		d.b.dieHere(d.r)
+	d.named(newName, err)
+	if err == nil {
+		d.p.hooks.linked(d.r)
 	}
 	return err
+}
+
+// named is called for names that a file was given.
+func (d *blobDisk) named(name string, err error) {
+	if err == nil && strings.HasSuffix(name, ".avro") {
+		d.p.hooks.published(name)
+	}
 }
 
 func (d *blobDisk) Remove(name string) error {

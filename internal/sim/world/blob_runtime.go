@@ -15,7 +15,8 @@ const forever = int64(1) << 50
 type blobRuntime struct {
 	w             *World
 	name          string
-	process       *blobProcess
+	process       *blobProcess // in a world of sinks
+	worker        *worker      // in a job
 	coroutines    []*coroutine
 	waiting       []*coroutine
 	frozenUntilUs int64
@@ -28,11 +29,11 @@ func (r *blobRuntime) start(name string, f func()) {
 	c := r.w.newCoroutine(r.name+" "+name, func(*coroutine) { f() })
 	c.client = true
 	r.coroutines = append(r.coroutines, c)
-	r.w.after(r.w.Int64N(500), func() {
-		if !r.dead {
-			c.resume()
-		}
-	})
+	if p := r.worker; p != nil {
+		c.pausedUs = p.pausedUs
+		p.coroutines = append(p.coroutines, c)
+	}
+	r.w.after(r.w.Int64N(500), func() { c.wake(0) })
 }
 
 func (r *blobRuntime) Go(f func()) { r.start("helper", f) }

@@ -20,7 +20,7 @@ const (
 // blobService is the fake with Azure's rules behind a network: a request lands some time after it was sent, whether its
 // sender still lives or not, or never; its answer comes some time later, or never.
 type blobService struct {
-	b        *blobWorld
+	p        *blobPlace
 	fake     *blobtest.Fake
 	store    blob.Store
 	inFlight int
@@ -28,32 +28,32 @@ type blobService struct {
 	expired  map[string]int64 // when names lost uncommitted blocks to time
 }
 
-func newBlobService(b *blobWorld) *blobService {
+func newBlobService(p *blobPlace) *blobService {
 	f := blobtest.NewFake()
-	return &blobService{b: b, fake: f, store: f.Client("service"), staged: map[string]int64{}, expired: map[string]int64{}}
+	return &blobService{p: p, fake: f, store: f.Client("service"), staged: map[string]int64{}, expired: map[string]int64{}}
 }
 
 // delay is how long a message is on its way.
 func (s *blobService) delay() int64 {
-	w := s.b.World
+	w := s.p.World
 	switch n := w.IntN(100); {
-	case s.b.calm || n < 85:
+	case s.p.calm || n < 85:
 		return 200 + w.Int64N(3000)
 	case n < 95:
 		return w.Int64N(500 * msInUs)
 	case n < 99:
 		return w.Int64N(8 * secondInUs)
 	}
-	return w.Int64N(int64(600) * secondInUs)
+	return w.Int64N(s.p.longestUs)
 }
 
 // expire does what time does to uncommitted blocks.
 func (s *blobService) expire(name string) {
-	if at, ok := s.staged[name]; ok && s.b.nowUs-at > blobExpiryUs {
+	if at, ok := s.staged[name]; ok && s.p.nowUs-at > blobExpiryUs {
 		delete(s.staged, name)
 		s.fake.Expire(name)
 		s.expired[name] = at + blobExpiryUs
-		s.b.tracef("the blocks of %s expire", name)
+		s.p.tracef("the blocks of %s expire", name)
 	}
 }
 
@@ -72,7 +72,7 @@ var (
 
 // call sends a request and waits for its answer. do runs when the request lands.
 func (c *blobClient) call(ctx context.Context, op, name string, do func() error) error {
-	s, w := c.s, c.s.b.World
+	s, w := c.s, c.s.p.World
 	failed := func(err error) error {
 		return &blob.StoreError{Kind: blob.ErrTemporary, Op: op, Name: name, Where: "service", Err: err}
 	}
@@ -88,7 +88,7 @@ func (c *blobClient) call(ctx context.Context, op, name string, do func() error)
 		})
 	}
 	bad := 0
-	if !s.b.calm && w.IntN(100) < s.b.badPercent {
+	if !s.p.calm && w.IntN(100) < s.p.badPercent {
 		bad = 1 + w.IntN(4)
 	}
 	switch bad {
@@ -107,7 +107,7 @@ func (c *blobClient) call(ctx context.Context, op, name string, do func() error)
 			}
 		})
 	}
-	s.b.dieInCall(c.r)
+	s.p.hooks.inCall(c.r)
 	c.r.until(ctx, forever, func() bool { return answered })
 	if !answered {
 		return failed(errors.Join(errNoAnswer, context.Cause(ctx)))
@@ -126,7 +126,7 @@ func (c *blobClient) Stage(ctx context.Context, name string, id blob.BlockID, da
 	return c.call(ctx, "stage", name, func() error {
 		err := c.s.store.Stage(context.Background(), name, id, data)
 		if err == nil {
-			c.s.staged[name] = c.s.b.nowUs
+			c.s.staged[name] = c.s.p.nowUs
 		}
 		return err
 	})
@@ -135,11 +135,11 @@ func (c *blobClient) Stage(ctx context.Context, name string, id blob.BlockID, da
 func (c *blobClient) Commit(ctx context.Context, name string, blocks []blob.BlockID, metadata map[string]string) error {
 	blocks = slices.Clone(blocks)
 	return c.call(ctx, "commit", name, func() error {
-		c.s.b.checkBlocks(name, len(blocks))
+		c.s.p.hooks.checkBlocks(name, len(blocks))
 		err := c.s.store.Commit(context.Background(), name, blocks, metadata)
 		if err == nil {
 			delete(c.s.staged, name)
-			c.s.b.published(name)
+			c.s.p.hooks.published(name)
 		}
 		return err
 	})

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/strandline-io/strandline/internal/vfs"
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/blob"
 )
@@ -37,29 +36,25 @@ func (s *BlobStats) Add(o BlobStats) {
 // log is a model that keeps the newest committed token of each task.
 func runBlobs(o Options) Result {
 	b := &blobWorld{
-		World: newWorld(o), seen: map[string]*blobSeen{}, foreign: map[string]string{}, widths: map[string]bool{},
-		intruded: map[string]bool{}, diskFaults: map[vfs.Op]int{},
+		seen: map[string]*blobSeen{}, foreign: map[string]string{}, widths: map[string]bool{}, intruded: map[string]bool{},
 	}
+	b.blobPlace = newBlobPlace(newWorld(o), b)
 	return b.play(b.begin)
 }
 
 // blobWorld is one run.
 type blobWorld struct {
-	*World
+	*blobPlace
 	m             blobMode
-	service       *blobService // nil if the store is a folder on the World's disk
 	jobs          []*blobJob
 	processes     []*blobProcess
 	seen          map[string]*blobSeen // published blobs
 	foreign       map[string]string    // content of blobs that others have put, by name
 	intruded      map[string]bool      // names that others have had at some time
 	widths        map[string]bool      // names under which another program has staged blocks
-	calm          bool
-	diskFaults    map[vfs.Op]int // how many calls later one fails
-	killIn        int            // how many calls later a process dies within one
-	killAtLink    bool           // a process dies right after it has published, and the power is lost soon
-	powerIn       int            // likewise the machine
-	badPercent    int            // of calls of the store
+	killIn        int                  // how many calls later a process dies within one
+	killAtLink    bool                 // a process dies right after it has published, and the power is lost soon
+	powerIn       int                  // likewise the machine
 	logBadPercent int
 }
 
@@ -136,7 +131,7 @@ const blobFaultsForUs = 8 * secondInUs
 func (b *blobWorld) begin() {
 	b.draw()
 	if !b.m.folder {
-		b.service = newBlobService(b)
+		b.service = newBlobService(b.blobPlace)
 	}
 	names := []string{"job"}
 	if b.m.trouble == rival {
@@ -206,8 +201,8 @@ func (b *blobWorld) fault() {
 	}
 }
 
-// dieInCall is called by a process within each call of its store, and does not return if that is its last.
-func (b *blobWorld) dieInCall(r *blobRuntime) {
+// inCall lets a process die within a call that it makes.
+func (b *blobWorld) inCall(r *blobRuntime) {
 	if b.healed {
 		return
 	}
@@ -221,6 +216,14 @@ func (b *blobWorld) dieInCall(r *blobRuntime) {
 		if b.killIn--; b.killIn == 0 {
 			b.dieHere(r)
 		}
+	}
+}
+
+// linked may be the last that a process and its machine do.
+func (b *blobWorld) linked(r *blobRuntime) {
+	if b.killAtLink && !b.healed {
+		b.killAtLink, b.powerIn = false, 1+b.IntN(40)
+		b.dieHere(r)
 	}
 }
 
@@ -308,7 +311,7 @@ func (j *blobJob) start() {
 	j.started++
 	p := &blobProcess{b: b, job: j, r: &blobRuntime{w: b.World, name: fmt.Sprintf("%s-%d", j.name, j.started)}}
 	p.r.process = p
-	p.sink = blob.New("out", b.storeOf(p.r), b.options(p.r))
+	p.sink = blob.New("out", b.storeOf(p.r), b.m.options(p.r, b.randomBytes))
 	j.current = p
 	b.processes = append(b.processes, p)
 	b.tracef("%s starts", p.r.name)
@@ -346,19 +349,12 @@ type blobProcess struct {
 	running  int // tasks
 }
 
-func (b *blobWorld) options(r *blobRuntime) blob.Option {
+func (m *blobMode) options(r *blobRuntime, random func([]byte)) blob.Option {
 	return func(c *blob.Config) {
-		m := &b.m
 		c.MaxRows, c.MaxBytes, c.MaxBlocks, c.MaxAge, c.Codec = m.maxRows, m.maxBytes, m.maxBlocks, m.maxAge, m.codec
 		c.BlockBytes, c.AvroBlockBytes, c.Uploads, c.TokenBytes = m.block, m.avroBlock, m.uploads, m.token
 		c.MaxOpen, c.Tries, c.CallTimeout, c.PrepareTimeout = 2, m.tries, 2*time.Second, 20*time.Second
-		c.Runtime, c.Random = r, b.randomBytes
-	}
-}
-
-func (b *blobWorld) randomBytes(p []byte) {
-	for i := range p {
-		p[i] = byte(b.Uint32())
+		c.Runtime, c.Random = r, random
 	}
 }
 

@@ -56,8 +56,8 @@ func (b *naiveBook) apply(c progress.Control) {
 	}
 }
 
-// checkCheckpoints follows every task over all of its commits.
-func (j *streamJudge) checkCheckpoints() {
+// checkCheckpoints follows every task over all of its commits, and returns their newest checkpoints.
+func (j *streamJudge) checkCheckpoints() map[string]*core.Checkpoint {
 	newest := make(map[string]*core.Checkpoint)
 	for n := int32(0); ; n++ {
 		records, ok := j.topics[kafka.TopicPartition{Topic: j.s.plan.CheckpointTopic, Partition: n}]
@@ -94,6 +94,7 @@ func (j *streamJudge) checkCheckpoints() {
 			j.checkOffsets(st, n, c)
 		}
 	}
+	return newest
 }
 
 // checkFollows: nothing of a task goes back from one commit to the next, and each counts once.

@@ -144,13 +144,17 @@ func openProducer(ctx context.Context, c *client, id string, v2 bool, timeoutMs 
 }
 
 // over binds the producer to the connection of the coroutine that calls it.
-func (p *txnProducer) over(c *client) *boundProducer { return &boundProducer{p, c, func() {}} }
+func (p *txnProducer) over(c *client) *boundProducer {
+	return &boundProducer{p, c, func() {}, func() {}}
+}
 
 type boundProducer struct {
 	*txnProducer
 	c *client
 	// stall may stop the whole process for a while, where it matters.
 	stall func()
+	// ending is called when the end is about to be asked for.
+	ending func()
 }
 
 var _ protocol.Producer = (*boundProducer)(nil)
@@ -185,6 +189,7 @@ func (p *boundProducer) CommitOffsets(ctx context.Context, m kafka.Membership, o
 
 func (p *boundProducer) Commit(ctx context.Context) (kafka.Outcome, error) {
 	p.stall()
+	p.ending()
 	return p.end(true)
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/strandline-io/strandline/stream"
+	"github.com/strandline-io/strandline/stream/blob"
 	"github.com/strandline-io/strandline/stream/streamtest"
 )
 
@@ -31,6 +32,8 @@ type jobShape struct {
 	windowMs   int64
 	second     secondStage
 	sink       bool
+	blobs      bool // the sink is the real one
+	schemas    int  // of its blobs
 	rowsAFile  int
 	out        int // partitions of the output topics
 }
@@ -134,10 +137,21 @@ func (s *jobShape) build(files fstest.MapFS, sink stream.Sink) (*stream.Plan, er
 
 func (s *jobShape) end(panes stream.Stream[string, pane], sink stream.Sink) {
 	stream.ToTopic(panes, "out", stream.TopicSink[string, pane]{Topic: "out", Partitions: s.out, Codecs: paneCodecs})
-	if s.sink {
+	if s.sink && s.blobs {
+		stream.ToSink(stream.Map(panes, s.toRow), stream.String, sink)
+	} else if s.sink {
 		stream.ToSink(panes, stream.String, sink)
 	}
 }
+
+// toRow is a window's result for a blob.
+func (s *jobShape) toRow(r stream.Record[string, pane]) (stream.Record[string, blob.Record], error) {
+	row := &jobRow{Key: r.Key, TimeMs: r.TimeMs, StartMs: r.Value.StartMs, IDs: r.Value.Value}
+	return stream.With(r, r.Key, blob.Record{Schema: jobSchemas[s.schemaOf(row.StartMs)], Value: row}), nil
+}
+
+// schemaOf is the schema of a window's results.
+func (s *jobShape) schemaOf(startMs int64) int { return int(startMs/100) % s.schemas }
 
 func (s *jobShape) source(j *stream.Job, files fstest.MapFS) idStream {
 	if s.files {
@@ -309,7 +323,7 @@ func (s jobShape) String() string {
 	case s.bounded:
 		kind = "bounded topics"
 	}
-	return fmt.Sprintf("%d × %d %s, disorder %d ms, idle %d ms, steps %v, %d keys, %d partitions between, windows of %d ms, then %s, sink %t",
+	return fmt.Sprintf("%d × %d %s, disorder %d ms, idle %d ms, steps %v, %d keys, %d partitions between, windows of %d ms, then %s, sink %t, of blobs %t",
 		s.sources, s.partitions, kind, s.disorderMs, s.idleMs, s.steps, s.keys, s.middle, s.windowMs,
-		strings.Fields("nothing windows by-hand")[s.second], s.sink)
+		strings.Fields("nothing windows by-hand")[s.second], s.sink, s.blobs)
 }

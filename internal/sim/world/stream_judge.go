@@ -47,6 +47,9 @@ func (s *streams) runJudge(c *client) {
 		}
 	}
 	c.waitStable()
+	for s.blobs != nil && s.blobs.service != nil && s.blobs.service.inFlight > 0 {
+		c.sleep(100 * msInUs)
+	}
 	w.crash("kill", true)
 	j.judge()
 	w.stats.Late += j.late()
@@ -138,9 +141,9 @@ func (j *streamJudge) judge() {
 			j.w.fail("exactly once: element %d, key %s, time %d, sure %t, is nowhere in the job's result", id, e.key, e.timeMs, e.sure)
 		}
 	}
-	j.checkSink()
+	newest := j.checkCheckpoints()
+	j.checkSink(newest)
 	j.checkControl()
-	j.checkCheckpoints()
 }
 
 func (j *streamJudge) ids() []uint64 {
@@ -299,7 +302,7 @@ func (j *streamJudge) late() (n int) {
 }
 
 // checkSink: the sink has the rows that the topic has.
-func (j *streamJudge) checkSink() {
+func (j *streamJudge) checkSink(newest map[string]*core.Checkpoint) {
 	if !j.s.shape.sink || j.s.shape.second == secondByHand {
 		return
 	}
@@ -308,6 +311,10 @@ func (j *streamJudge) checkSink() {
 		p, err := paneCodecs.Value.Decode(r.Value)
 		j.must(err)
 		topic = append(topic, fmt.Sprintf("%s %d %d %x", r.Key, r.TimestampMs, p.StartMs, p.Value))
+	}
+	if j.s.blobs != nil {
+		j.s.blobs.check(topic, newest)
+		return
 	}
 	for _, row := range j.s.rows.Place.Rows() {
 		p := row.Value.(pane)

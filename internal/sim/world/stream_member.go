@@ -24,6 +24,7 @@ type groupMember struct {
 	generation int32
 	owned      []kafka.Task
 	joined     bool // the group has answered for the first time
+	out        bool // another process has the slot
 }
 
 // workerRevoke is a rebalance that waits for tasks.
@@ -49,7 +50,7 @@ func newGroupMember(p *worker) *groupMember {
 }
 
 func (m *groupMember) run(c *client) {
-	for !m.p.over {
+	for !m.p.over && !m.out {
 		assigned, ok := m.join(c)
 		if !ok {
 			c.sleep(20*msInUs + c.w.Int64N(200*msInUs))
@@ -64,6 +65,7 @@ func (m *groupMember) run(c *client) {
 func (m *groupMember) refused(err error) {
 	switch {
 	case errors.Is(err, kerr.FencedInstanceID):
+		m.out = true
 		m.p.fatal(m.fenced(err))
 	case errors.Is(err, kerr.UnknownMemberID):
 		m.id = ""

@@ -3,12 +3,20 @@ package world
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/task/core"
 	"github.com/strandline-io/strandline/stream/task/protocol"
+)
+
+// Deadlines of a driver over those that the sink has itself.
+const (
+	sinkPrepareDeadline = 8 * time.Second
+	sinkRestoreDeadline = 60 * time.Second
 )
 
 // sinkLine runs the calls of one writer in order, each of which may pause.
@@ -28,7 +36,7 @@ type sinkLine struct {
 
 func (p *worker) openLine(id core.SinkID) *sinkLine {
 	s := &sinkLine{id: id, life: p.life}
-	s.ctx, s.cancel = context.WithCancel(p.life.ctx)
+	s.ctx, s.cancel = p.runtime.Context(p.life.ctx, 0)
 	s.c = p.spawn("sink-"+id.Task.Name(), func(c *client) {
 		for !s.quit {
 			if len(s.queue) == 0 {
@@ -109,18 +117,10 @@ func (p *worker) openSinks(e core.OpenSinks) {
 
 func (p *worker) restoreSink(ctx context.Context, s *sinkLine, sink stream.Sink, token []byte) bool {
 	for {
-		writer, err := sink.Open(ctx, stream.SinkTask{
-			JobIdentity: stream.JobIdentity{Job: p.plan.Job, Run: protocol.RunName(p.record)},
-			Sink:        s.id.Sink, Task: s.id.Task.Name(), TaskNumber: s.id.Task.Number,
-		})
-		if err == nil {
-			if err = writer.Restore(ctx, token); err == nil {
-				s.writer = writer
-				return true
-			}
-			_ = writer.Close()
-		}
+		err := p.tryRestoreSink(ctx, s, sink, token)
 		switch {
+		case err == nil:
+			return true
 		case ctx.Err() != nil:
 			return false
 		case protocol.Final(err):
@@ -129,6 +129,24 @@ func (p *worker) restoreSink(ctx context.Context, s *sinkLine, sink stream.Sink,
 		}
 		s.c.sleep(workerRestoreRetryUs)
 	}
+}
+
+func (p *worker) tryRestoreSink(ctx context.Context, s *sinkLine, sink stream.Sink, token []byte) error {
+	ctx, cancel := p.runtime.Context(ctx, sinkRestoreDeadline)
+	defer cancel()
+	writer, err := sink.Open(ctx, stream.SinkTask{
+		JobIdentity: stream.JobIdentity{Job: p.plan.Job, Run: protocol.RunName(p.record)},
+		Sink:        s.id.Sink, Task: s.id.Task.Name(), TaskNumber: s.id.Task.Number,
+	})
+	if err != nil {
+		return err
+	}
+	if err := writer.Restore(ctx, token); err != nil {
+		p.main.tracef("%s cannot restore yet: %v", s.c.name, err)
+		return errors.Join(err, writer.Close())
+	}
+	s.writer = writer
+	return nil
 }
 
 func (p *worker) writeSinks(e core.WriteSinks) {
@@ -195,6 +213,8 @@ func (p *worker) prepareSinks(e core.PrepareSinks) {
 	for i, id := range e.Sinks {
 		s := p.writers[id]
 		s.run(func(ctx context.Context) {
+			ctx, cancel := p.runtime.Context(ctx, sinkPrepareDeadline)
+			defer cancel()
 			token, err := s.writer.Prepare(ctx, e.Epoch)
 			if err != nil {
 				p.failed(l, e.Epoch, err)

@@ -37,6 +37,7 @@ type worker struct {
 	finished   bool
 	err        error
 
+	runtime *blobRuntime // of its sinks
 	plan    *stream.Plan
 	record  *core.JobRecord
 	ids     map[string]string
@@ -106,7 +107,11 @@ func (p *worker) newLife() {
 		n = p.life.n + 1
 	}
 	p.life = &workerLife{p: p, n: n}
-	p.life.ctx, p.life.cancel = context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
+	p.life.ctx, p.life.cancel = ctx, func() {
+		cancel()
+		p.runtime.poke()
+	}
 }
 
 // kill ends the process at once, from outside of it.
@@ -114,7 +119,7 @@ func (p *worker) kill() {
 	if p.ended {
 		return
 	}
-	p.ended, p.over = true, true
+	p.ended, p.over, p.runtime.dead = true, true, true
 	for _, c := range p.coroutines {
 		c.end()
 	}
@@ -222,7 +227,7 @@ func (p *worker) begin(c *client) {
 // start is the product's start, over this process's connection.
 func (p *worker) start(c *client) error {
 	starter := &protocol.Starter{
-		Client: (&streamLink{c, p.v2}).client(), Plan: p.s.plan, TransactionTimeout: time.Duration(p.s.txnTimeoutMs) * time.Millisecond,
+		Client: (&streamLink{c, p.v2}).client(), Plan: p.s.planFor(p.runtime), TransactionTimeout: time.Duration(p.s.txnTimeoutMs) * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.UnixMilli(p.w.wall()) },
 		OpenProducer: func(ctx context.Context, cfg kafka.ProducerConfig) (protocol.Producer, error) {
 			pr, err := openProducer(ctx, c, cfg.ID, p.v2, p.s.txnTimeoutMs, p.spawn)
@@ -254,12 +259,16 @@ func (p *worker) start(c *client) error {
 
 // takeSlot opens the producer of a life, as often as it takes.
 func (p *worker) takeSlot(c *client, l *workerLife) {
-	for !p.over {
+	for !p.over && l.ctx.Err() == nil {
 		pr, err := protocol.TakeSlot(context.Background(),
 			func(ctx context.Context) error { return p.member.check(ctx, c) },
 			func(ctx context.Context) (*txnProducer, error) {
 				return openProducer(ctx, c, p.slot, p.v2, p.s.txnTimeoutMs, l.spawn)
 			})
+		if err == nil && l.ctx.Err() != nil {
+			pr.Close()
+			return
+		}
 		if err == nil {
 			l.producer = pr
 			return
@@ -459,6 +468,11 @@ func (p *worker) commit(e core.Commit) {
 	l.spawn("commit", func(c *client) {
 		pr := l.producer.over(c)
 		pr.stall = func() { p.stall(c) }
+		pr.ending = func() {
+			if b := p.s.blobs; b != nil {
+				b.offer(e.Checkpoints)
+			}
+		}
 		ended, err := protocol.Commit(l.ctx, pr, p.tokens, e)
 		if err != nil {
 			p.fatal(err)

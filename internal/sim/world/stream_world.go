@@ -24,9 +24,10 @@ type streams struct {
 	plan         *stream.Plan
 	files        fstest.MapFS
 	rows         *streamtest.Sink
-	v2           bool // transaction version 2
-	lateMarkers  bool // as on Apache Kafka
-	echoes       bool // ends of streams are written again by somebody
+	blobs        *jobBlobs // nil if the rows are in memory
+	v2           bool      // transaction version 2
+	lateMarkers  bool      // as on Apache Kafka
+	echoes       bool      // ends of streams are written again by somebody
 	chunk        int
 	stallPercent int
 	txnTimeoutMs int64 // below or above the time after which the group gives tasks away
@@ -64,12 +65,49 @@ func (w *World) beginJob() {
 	s.txnTimeoutMs = []int64{9_000, 25_000}[w.IntN(2)]
 	s.lateMarkers, s.echoes = w.chance(50), w.chance(40)
 	w.jobs = s
-	w.planFaults(append(faultKinds[:len(faultKinds):len(faultKinds)], workerFaults...))
+	kinds := append(faultKinds[:len(faultKinds):len(faultKinds)], workerFaults...)
+	if s.drawBlobs() {
+		kinds = append(kinds, faultKind{4, func(w *World) { w.jobs.blobs.fault() }})
+	}
+	w.planFaults(kinds)
 	w.tracef("mode: %s", w.mode)
 	w.tracef("job: %s, transaction version 2 %t, late markers %t, echoes %t", s.shape, s.v2, s.lateMarkers, s.echoes)
 	w.boot()
 	w.startClient(setupClient, true, s.setUp)
 	w.startClient(judgeClient, false, s.runJudge)
+}
+
+// drawBlobs decides whether the job's sink is the real one, with random numbers of its own.
+func (s *streams) drawBlobs() bool {
+	before := s.w.Rand
+	s.w.Rand = s.w.stream("blobs")
+	if s.w.opts.JobBlobs {
+		s.shape.sink = true
+		if s.shape.second == secondByHand {
+			s.shape.second = secondNone
+		}
+		s.blobs = newJobBlobs(s)
+	} else if s.shape.sink && s.shape.second != secondByHand && s.w.chance(60) {
+		s.blobs = newJobBlobs(s)
+	}
+	if s.blobs != nil {
+		s.shape.blobs, s.shape.schemas = true, s.blobs.m.schemas
+	}
+	s.w.Rand = before
+	return s.blobs != nil
+}
+
+// planFor is the job's plan as a process has it: the sink runs on the process.
+func (s *streams) planFor(r *blobRuntime) *stream.Plan {
+	sink := stream.Sink(s.rows)
+	if s.blobs != nil {
+		sink = s.blobs.sink(r)
+	}
+	plan, err := s.shape.build(s.files, sink)
+	if err != nil {
+		s.w.fail("plan: %v", err)
+	}
+	return plan
 }
 
 // workerFaults are what can go wrong with processes of the job.
@@ -100,10 +138,7 @@ func (s *streams) setUp(c *client) {
 		}
 	}
 	s.rows = s.shape.memorySink()
-	var err error
-	if s.plan, err = s.shape.build(s.files, s.rows); err != nil {
-		s.w.fail("plan: %v", err)
-	}
+	s.plan = s.planFor(&blobRuntime{w: s.w, name: "plan"})
 	if s.shape.bounded && s.w.chance(70) {
 		for s.feeding > 0 {
 			c.sleep(100 * msInUs)
@@ -266,6 +301,7 @@ func (s *streams) start(r *replica, afterUs int64) {
 			v2: s.v2, commitMs: 20 + w.Int64N(600), startUs: w.nowUs, inputs: make(map[kafka.TopicPartition]*inputFetch),
 			writers: make(map[core.SinkID]*sinkLine), held: make(map[core.Task]bool),
 		}
+		p.runtime = &blobRuntime{w: w, name: p.name, worker: p}
 		r.current = p
 		r.all = append(r.all, p)
 		w.tracef("%s starts", p.name)
@@ -288,6 +324,8 @@ func (s *streams) over(p *worker) {
 			w.fail("slot: %s says that another process has its slot, and there is none: %v", p.name, p.err)
 		}
 		w.stats.Fenced++
+	case p.err != nil && s.blobs != nil && temporary(p.err):
+		w.stats.Blobs.Stops++ // its store was away for too long: somebody starts it again
 	case p.err != nil:
 		w.fail("job stops: %s: %v", p.name, p.err)
 	}
@@ -322,8 +360,14 @@ func (s *streams) anyWorker() *worker {
 }
 
 func (s *streams) killWorker() {
-	p := s.anyWorker()
-	if p == nil {
+	if p := s.anyWorker(); p != nil {
+		s.kill(p)
+	}
+}
+
+// kill ends a process; its replica comes back after a while.
+func (s *streams) kill(p *worker) {
+	if p.ended {
 		return
 	}
 	p.kill()
@@ -367,6 +411,9 @@ func (p *worker) askToStop() {
 
 // heal lets all processes go on.
 func (s *streams) heal() {
+	if s.blobs != nil {
+		s.blobs.heal()
+	}
 	for _, p := range s.alive() {
 		p.pausedUs = min(p.pausedUs, s.w.nowUs)
 	}

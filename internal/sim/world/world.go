@@ -33,6 +33,8 @@ type Options struct {
 	Blobs bool
 	// Job runs a stream job over the broker, instead of producers and consumers.
 	Job bool
+	// JobBlobs gives the job of a seed the real blob sink for sure. Without it the seed decides.
+	JobBlobs bool
 }
 
 // Result is what a run came to.

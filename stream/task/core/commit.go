@@ -70,12 +70,15 @@ func (w *Worker) beginCommit() {
 			if s.finish {
 				finish = append(finish, SinkID{t.id, s.name})
 			}
+			if mutant.On("sink token dropped early") && !s.dirty && !s.wants && !s.finish {
+				s.token = nil
+			}
 			if s.dirty || s.wants || s.finish || s.token != nil {
 				prepare = append(prepare, SinkID{t.id, s.name})
 			}
 		}
 	}
-	w.flushed, w.prepared = false, len(prepare) == 0
+	w.flushed, w.prepared = false, len(prepare) == 0 || mutant.On("checkpoint before sink.Prepare")
 	w.push(Flush{w.epoch})
 	if len(finish) > 0 {
 		w.push(FinishSinks{w.epoch, finish})
@@ -198,6 +201,9 @@ func (w *Worker) commit() {
 		})
 	}
 	w.phase = phaseEnding
+	if mutant.On("sinks committed before EndTxn") {
+		w.commitSinks()
+	}
 	w.push(c)
 }
 
@@ -225,7 +231,6 @@ func orUnknown(err error) error {
 // publish is step 5.
 func (w *Worker) publish() {
 	apply := ApplyStores{Epoch: w.epoch}
-	commit := CommitSinks{Epoch: w.epoch}
 	for _, t := range w.joining {
 		for i, o := range t.stores {
 			if writes := o.list(); len(writes) > 0 {
@@ -235,9 +240,6 @@ func (w *Worker) publish() {
 		}
 		pending := false
 		for _, s := range t.sinks {
-			if !s.confirmed {
-				commit.Tokens = append(commit.Tokens, SinkToken{SinkID{t.id, s.name}, s.token})
-			}
 			pending = pending || s.token != nil
 		}
 		w.seen.note(t.id.Name(), t.out.Ended, pending, t.loaded)
@@ -250,9 +252,7 @@ func (w *Worker) publish() {
 	if len(apply.Stores) > 0 {
 		w.push(apply)
 	}
-	if w.sinksPending = len(commit.Tokens) > 0; w.sinksPending {
-		w.push(commit)
-	}
+	w.sinksPending = w.commitSinks()
 	w.phase, w.published = phaseOpen, true
 	w.epoch++
 	w.txnRecords, w.results, w.aborts = 0, 0, 0
@@ -260,6 +260,23 @@ func (w *Worker) publish() {
 	w.lastCommitMs = w.nowMs
 	w.status.Commits++
 	w.joining = w.joining[:0]
+}
+
+// commitSinks makes visible what the tokens of the transaction list, and reports whether there are any.
+func (w *Worker) commitSinks() bool {
+	commit := CommitSinks{Epoch: w.epoch}
+	for _, t := range w.joining {
+		for _, s := range t.sinks {
+			if !s.confirmed {
+				commit.Tokens = append(commit.Tokens, SinkToken{SinkID{t.id, s.name}, s.token})
+			}
+		}
+	}
+	if len(commit.Tokens) == 0 {
+		return false
+	}
+	w.push(commit)
+	return true
 }
 
 func (w *Worker) onSinksCommitted(e SinksCommitted) {
@@ -289,7 +306,8 @@ func (w *Worker) onFailed(e Failed) {
 		w.stop(e.Err)
 		return
 	}
-	if e.Epoch == w.epoch && w.phase != phaseDropping {
+	// During a drop it says that the drop itself was interrupted: then there is nobody who would report its end.
+	if e.Epoch == w.epoch {
 		w.fail(fmt.Errorf("transaction %d: %w", e.Epoch, orUnknown(e.Err)))
 	}
 }

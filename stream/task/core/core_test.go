@@ -290,6 +290,19 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
+// A drop that is interrupted from outside, by a revoke that expires meanwhile, begins again: nobody reports its end.
+func TestInterruptedDrop(t *testing.T) {
+	r := newRig(t, echo(t, stream.Stop()), Config{})
+	r.assign(7)
+	r.step(Failed{Epoch: 1, Err: errors.New("broken")}, "drop, then 2 after 0 ms: transaction 1: broken")
+	r.step(Revoking{[]Task{inTask}})
+	r.step(RevokeExpired{}, "released in-0")
+	r.step(Failed{Epoch: 2, Err: errors.New("interrupted")}, "drop, then 3 after 200 ms: transaction 2: interrupted")
+	r.step(Assigned{[]Ownership{{inTask, 8}}})
+	r.step(Dropped{Epoch: 2})
+	r.step(Dropped{Epoch: 3}, "restore in-0 token 8")
+}
+
 // A task that is lost aborts what it shares a transaction with; the others are restored.
 func TestLost(t *testing.T) {
 	r := newRig(t, echo(t, stream.Stop()), Config{})

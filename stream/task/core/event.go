@@ -165,7 +165,7 @@ type SinksCommitted struct{ Epoch int64 }
 type SinkWants struct{ Sinks []SinkID }
 
 // Failed says that something of the current epoch failed before EndTxn: a produce, a flush, a sink's write or prepare.
-// The transaction is aborted and everything restored. With Fatal, the job stops instead: the error says what to do.
+// The transaction is aborted and everything restored; a drop that is under way begins again. With Fatal, the job stops instead: the error says what to do.
 type Failed struct {
 	Epoch int64
 	Err   error

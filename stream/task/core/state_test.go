@@ -219,51 +219,33 @@ func topicsOf(p *stream.Plan, id string) []TopicRecord {
 	return out
 }
 
-func TestDecideStart(t *testing.T) {
+func TestAllFinished(t *testing.T) {
 	p := startPlan(t, "x", 2)
-	record := NewJobRecord(p, 3, topicsOf(p, "id-"), nil).Encode()
-	done := func(run int64, token []byte) map[string][]byte {
-		out := map[string][]byte{}
+	done := func(run int64, token []byte) map[string]*Checkpoint {
+		out := map[string]*Checkpoint{}
 		for _, s := range p.Stages {
 			for n := range s.Tasks {
-				c := Checkpoint{Version: 1, Task: stream.TaskName(s.Name, n), Run: run, Ended: true, Sinks: []SinkCheckpoint{{Sink: "s", Token: token}}}
-				out[c.Task] = c.Encode()
+				c := &Checkpoint{Version: 1, Task: stream.TaskName(s.Name, n), Run: run, Ended: true, Sinks: []SinkCheckpoint{{Sink: "s", Token: token}}}
+				out[c.Task] = c
 			}
 		}
 		return out
 	}
-	f := func(p *stream.Plan, facts StartFacts, kind StartKind, refusal string) {
+	f := func(checkpoints map[string]*Checkpoint, want bool) {
 		t.Helper()
-		got, err := DecideStart(p, facts)
-		if refusal != "" {
-			if err == nil || !errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), refusal) {
-				t.Fatalf("got %v, want a refusal with %q", err, refusal)
-			}
-			return
-		}
-		if err != nil || got.Kind != kind || (got.Record == nil) != (kind == StartFresh) || got.Record != nil && got.Record.Run != 3 {
-			t.Fatalf("got %+v %v, want %d", got, err, kind)
+		if got := AllFinished(p, 3, checkpoints); got != want {
+			t.Errorf("got %t, want %t", got, want)
 		}
 	}
-	have := topicsOf(p, "id-")
-	f(p, StartFacts{}, StartFresh, "")
-	f(p, StartFacts{Topics: have}, StartFresh, "")
-	f(p, StartFacts{GroupOffsets: 1}, 0, "checkpoint topic was deleted or damaged")
-	f(p, StartFacts{Checkpoints: done(3, nil)}, 0, "no job record")
-	f(p, StartFacts{Record: record, Topics: have}, StartContinue, "")
-	f(p, StartFacts{Record: record, Topics: have, Checkpoints: done(3, nil)}, StartFinished, "")
-	f(p, StartFacts{Record: record, Topics: have, Checkpoints: done(2, nil)}, StartContinue, "")
-	f(p, StartFacts{Record: record, Topics: have, Checkpoints: done(3, []byte("T"))}, StartContinue, "")
-	f(p, StartFacts{Record: record, Topics: have[1:]}, 0, "is missing")
-	f(p, StartFacts{Record: record, Topics: topicsOf(p, "other-")}, 0, "deleted and created anew")
-	resized := slices.Clone(have)
-	resized[0].Partitions = 9
-	f(p, StartFacts{Record: record, Topics: resized}, 0, "has 9 partitions")
-	f(startPlan(t, "y", 2), StartFacts{Record: record, Topics: have}, 0, "another input needs another job name")
-	f(startPlan(t, "x", 3), StartFacts{Record: record, Topics: have}, 0, `stage "by" has 3 tasks`)
-	if _, err := DecideStart(p, StartFacts{Record: []byte("{}")}); !errors.Is(err, ErrCheckpoint) {
-		t.Fatalf("got %v", err)
-	}
+	f(nil, false)
+	f(done(3, nil), true)
+	f(done(2, nil), false)
+	f(done(3, []byte("T")), false)
+	one := done(3, nil)
+	one[stream.TaskName("by", 1)].Ended = false
+	f(one, false)
+	delete(one, stream.TaskName("by", 1))
+	f(one, false)
 }
 
 // A topic that a run reads to an end stays that way, and one without end too.
@@ -287,7 +269,7 @@ func TestBoundednessIsFixed(t *testing.T) {
 		}
 		return p
 	}
-	f := func(began, now *stream.Plan, ended bool, refusal string) {
+	f := func(began, now *stream.Plan, ended, wasBounded, changed bool) {
 		t.Helper()
 		var ends []PartitionEnd
 		for _, topic := range NeedsEnds(began) {
@@ -295,23 +277,19 @@ func TestBoundednessIsFixed(t *testing.T) {
 				ends = append(ends, PartitionEnd{Topic: topic.Name, Partition: n, EndOffset: 7})
 			}
 		}
-		c := Checkpoint{Version: 1, Task: "in-0", Run: 1, Inputs: []InputCheckpoint{{Stream: "in", Source: &StateCheckpoint{Ended: ended}}}}
-		facts := StartFacts{
-			Record: NewJobRecord(began, 1, topicsOf(began, ""), ends).Encode(), Topics: topicsOf(began, ""),
-			Checkpoints: map[string][]byte{"in-0": c.Encode()},
-		}
-		_, err := DecideStart(now, facts)
-		if refusal == "" && err != nil || refusal != "" && (!errors.Is(err, ErrRefused) || !strings.Contains(err.Error(), refusal)) {
-			t.Errorf("got %v, want %q", err, refusal)
+		c := &Checkpoint{Version: 1, Task: "in-0", Run: 1, Inputs: []InputCheckpoint{{Stream: "in", Source: &StateCheckpoint{Ended: ended}}}}
+		name, bounded, got := BoundednessChanged(now, NewJobRecord(began, 1, topicsOf(began, ""), ends), map[string]*Checkpoint{"in-0": c})
+		if got != changed || got && (name != "in" || bounded != wasBounded) {
+			t.Errorf("got %q, %t, %t, want %t, %t", name, bounded, got, wasBounded, changed)
 		}
 	}
 	for _, bounded := range []bool{true, false} {
-		f(plan(bounded, false), plan(bounded, false), bounded, "")
-		f(plan(bounded, true), plan(bounded, true), bounded, "")
+		f(plan(bounded, false), plan(bounded, false), bounded, bounded, false)
+		f(plan(bounded, true), plan(bounded, true), bounded, bounded, false)
 	}
-	f(plan(true, false), plan(false, false), false, `input "in" is bounded: false, run 1 began with true`)
-	f(plan(false, false), plan(true, false), false, `input "in" is bounded: true, run 1 began with false`)
-	f(plan(true, true), plan(false, true), true, `input "in" is bounded: false`)
+	f(plan(true, false), plan(false, false), false, true, true)
+	f(plan(false, false), plan(true, false), false, false, true)
+	f(plan(true, true), plan(false, true), true, true, true)
 }
 
 // A token that never goes away does not keep a job alive for ever.

@@ -55,7 +55,7 @@ func TestSameSeedSameRun(t *testing.T) {
 func TestJobSeeds(t *testing.T) {
 	from, to := uint64(1), uint64(25)
 	if testing.Short() {
-		to = 8
+		to = 16
 	}
 	if *oneSeed != 0 {
 		from, to = *oneSeed, *oneSeed

@@ -110,6 +110,7 @@ func (r *Recovery) Board(j journal.Journal, store *segment.Store) *sequencer.Boa
 		updates = append(updates, sequencer.Update{View: v, Extents: r.extents[v.Partition]})
 	}
 	board.Publish(topics, updates)
+	board.SetFeatures(r.Machine.Features())
 	return board
 }
 

@@ -119,6 +119,8 @@ type Out struct {
 	Replies []Reply
 	Views   []View
 	Topics  []TopicChange
+	// Features, when not nil, are the feature levels from now on.
+	Features *Features
 }
 
 // Unit is atomic: it is journaled whole or not at all. Meta holds the machine's records, Batches the record
@@ -185,5 +187,5 @@ func (o *Out) Reset() {
 	clear(o.Replies)
 	clear(o.Views)
 	clear(o.Topics)
-	o.Units, o.Replies, o.Views, o.Topics = o.Units[:0], o.Replies[:0], o.Views[:0], o.Topics[:0]
+	*o = Out{Units: o.Units[:0], Replies: o.Replies[:0], Views: o.Views[:0], Topics: o.Topics[:0]}
 }

@@ -187,6 +187,9 @@ func (m *Machine) apply(kind uint8, payload []byte) error {
 	case kindPartitionsAdded:
 		a := readPartitionsAdded(&r)
 		return r.then(func() error { return m.applyPartitionsAdded(a) })
+	case kindFeature:
+		name, level := r.String(), r.Int16()
+		return r.then(func() error { return m.applyFeature(name, level) })
 	case kindLogStart:
 		id, offset := r.id(), r.offset()
 		return r.then(func() error { return m.applyLogStart(id, offset) })

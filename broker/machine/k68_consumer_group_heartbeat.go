@@ -36,6 +36,10 @@ func (m *Machine) consumerGroupHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest
 	refused := req.ResponseKind().(*kmsg.ConsumerGroupHeartbeatResponse)
 	unseen := func(topic string) bool { return !m.mayTopic(kmsg.ACLOperationDescribe, topic) }
 	switch {
+	case m.level(groupVersion) < 1:
+		refused.ErrorCode = kerr.UnsupportedVersion.Code
+		m.reply(refused)
+		return
 	case !m.mayGroup(kmsg.ACLOperationRead, req.Group):
 		refused.ErrorCode = kerr.GroupAuthorizationFailed.Code
 		m.reply(refused)

@@ -17,6 +17,7 @@ type Machine struct {
 	producerIDsEnd  int64 // producer ids below it are reserved: they may have been given out
 	nextPartition   PartitionID
 	settingsVersion uint32 // the newest; topics' versions are never repeated
+	features        features
 	topics          map[string]*topic
 	topicsByID      map[[16]byte]*topic
 	sorted          []*topic          // by name

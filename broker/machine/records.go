@@ -24,6 +24,7 @@ const (
 	kindProducerForgotten uint8 = 9
 	kindTopicSettings     uint8 = 10
 	kindLogStart          uint8 = 11
+	kindFeature           uint8 = 12
 	kindTxnInit           uint8 = 32
 	kindTxnAdd            uint8 = 33
 	kindTxnEnd            uint8 = 34

@@ -11,7 +11,7 @@ import (
 )
 
 // snapshotVersion is the first byte of the format (docs/formats/machine.md).
-const snapshotVersion = 1
+const snapshotVersion = 2
 
 // AppendSnapshot appends the durable state to dst. Equal states give equal bytes.
 func (m *Machine) AppendSnapshot(dst []byte) []byte {
@@ -23,6 +23,7 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 	dst = binary.AppendVarint(dst, m.producerIDsEnd)
 	dst = binary.AppendUvarint(dst, uint64(m.nextPartition))
 	dst = binary.AppendUvarint(dst, uint64(m.settingsVersion))
+	dst = m.features.append(dst)
 	dst = binary.AppendUvarint(dst, uint64(len(m.sorted)))
 	for _, t := range m.sorted {
 		dst = appendTopic(dst, t)
@@ -115,8 +116,9 @@ func appendTransactions(dst []byte, all iter.Seq[txn.Entry]) []byte {
 func Restore(cfg Config, data []byte) (*Machine, error) {
 	m := New(cfg)
 	r := &reader{codec.NewReader(data)}
-	if v := r.Byte(); v != snapshotVersion && r.Err() == nil {
-		r.Fail("snapshot of version %d, this program reads %d: it was written by a newer one", v, snapshotVersion)
+	version := r.Byte()
+	if (version < 1 || version > snapshotVersion) && r.Err() == nil {
+		r.Fail("snapshot of version %d, this program reads 1 to %d: it was written by a newer one", version, snapshotVersion)
 	}
 	m.lastNow = Now{WallMs: r.millis(), EngineMs: r.engine()}
 	if b := r.Take(8); len(b) == 8 {
@@ -127,6 +129,9 @@ func Restore(cfg Config, data []byte) (*Machine, error) {
 	m.nextProducerID = m.producerIDsEnd
 	m.nextPartition = r.id()
 	m.settingsVersion = r.Uint32()
+	if version >= 2 {
+		m.features = readFeatures(r)
+	}
 	for range r.Count(1) {
 		m.restoreTopic(r)
 	}

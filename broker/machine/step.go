@@ -82,6 +82,8 @@ func (m *Machine) dispatch(body any) {
 // dispatchView is for what operators ask about transactions, and do to them.
 func (m *Machine) dispatchView(body any) {
 	switch b := body.(type) {
+	case *kmsg.UpdateFeaturesRequest:
+		m.updateFeatures(b)
 	case *kmsg.WriteTxnMarkersRequest:
 		m.writeTxnMarkers(b)
 	case *kmsg.DescribeProducersRequest:

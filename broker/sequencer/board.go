@@ -85,6 +85,7 @@ func (p *Partition) change(wake bool, f func(old *Published) *Published) {
 type Board struct {
 	newLog      func(machine.PartitionID) *segment.Log
 	leaderEpoch int32
+	features    atomic.Pointer[machine.Features]
 
 	mu         sync.RWMutex
 	byName     map[string]*machine.Topic
@@ -102,6 +103,12 @@ func NewBoard(leaderEpoch int32, newLog func(machine.PartitionID) *segment.Log) 
 		partitions:  make(map[machine.PartitionID]*Partition),
 	}
 }
+
+// SetFeatures makes feature levels visible.
+func (b *Board) SetFeatures(f *machine.Features) { b.features.Store(f) }
+
+// Features are the feature levels; they must not be changed.
+func (b *Board) Features() *machine.Features { return b.features.Load() }
 
 // Topic finds a topic by name.
 func (b *Board) Topic(name string) (*machine.Topic, bool) {

@@ -62,6 +62,8 @@ type Mark struct {
 type Publication struct {
 	Topics  []machine.TopicChange
 	Updates []Update
+	// Features, when not nil, are the feature levels from now on.
+	Features *machine.Features
 }
 
 // Limits bound one group, so that a burst neither delays the first reply much nor needs a huge write.
@@ -225,7 +227,7 @@ func (c *Core) releaseGroup(g *group, a *Actions) {
 			}
 		}
 	}
-	if len(g.publish.Topics) > 0 || len(g.publish.Updates) > 0 {
+	if len(g.publish.Topics) > 0 || len(g.publish.Updates) > 0 || g.publish.Features != nil {
 		a.Publish = append(a.Publish, g.publish)
 	}
 	a.Deliver = append(a.Deliver, g.deliver...)
@@ -401,6 +403,7 @@ func (c *Core) submit(g *group, a *Actions) {
 	if len(g.out.Topics) > 0 {
 		g.publish.Topics = append([]machine.TopicChange(nil), g.out.Topics...)
 	}
+	g.publish.Features = g.out.Features
 	clear(c.index)
 	for i := range g.out.Views {
 		v := &g.out.Views[i]

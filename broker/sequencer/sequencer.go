@@ -248,6 +248,9 @@ func (s *Sequencer) carryOut(a *Actions) {
 	}
 	for i := range a.Publish {
 		p := &a.Publish[i]
+		if p.Features != nil {
+			s.cfg.Board.SetFeatures(p.Features)
+		}
 		if trimmed := s.cfg.Board.Publish(p.Topics, p.Updates); len(trimmed) > 0 && s.cfg.OnTrimmed != nil {
 			s.cfg.OnTrimmed(trimmed)
 		}

@@ -53,6 +53,7 @@ var apis = []API{
 	{Key: 46, Name: "ListPartitionReassignments", FirstFlexible: 0},
 	{Key: 47, Name: "OffsetDelete", FirstFlexible: 1},
 	{Key: 48, Name: "DescribeClientQuotas", Max: 1, FirstFlexible: 1},
+	{Key: 57, Name: "UpdateFeatures", Max: 2, FirstFlexible: 0},
 	{Key: 60, Name: "DescribeCluster", Max: 2, FirstFlexible: 0},
 	{Key: 61, Name: "DescribeProducers", FirstFlexible: 0},
 	{Key: 65, Name: "DescribeTransactions", FirstFlexible: 0},
@@ -95,20 +96,11 @@ type Feature struct {
 	Finalized int16 // 0 is not finalized: the feature is off
 }
 
-// FeaturesEpoch is the epoch of the finalized features. Java clients ignore the features while it is negative and
-// take only a higher one for a change, so it must grow when the list below changes.
-const FeaturesEpoch int64 = 2
-
-// features are sorted by name. transaction.version 2 is what makes clients use KIP-890's implicit adding and epoch
-// bumps; group.version 1 lets them use KIP-848's groups.
-var features = []Feature{
-	{Name: "group.version", Min: 0, Max: 1, Finalized: 1},
-	{Name: "metadata.version", Min: 7, Max: 30, Finalized: 30},
-	{Name: "transaction.version", Min: 0, Max: 2, Finalized: 2},
+// Features are the feature levels, sorted by name, and the epoch of the finalized ones.
+type Features struct {
+	Epoch int64
+	All   []Feature
 }
-
-// Features returns the feature levels, sorted by name.
-func Features() []Feature { return append([]Feature(nil), features...) }
 
 const (
 	codeInvalidRequest     int16 = 42
@@ -116,7 +108,7 @@ const (
 )
 
 // ApiVersions answers an ApiVersions request of a version that is served.
-func ApiVersions(req *kmsg.ApiVersionsRequest) *kmsg.ApiVersionsResponse {
+func ApiVersions(req *kmsg.ApiVersionsRequest, features Features) *kmsg.ApiVersionsResponse {
 	resp := kmsg.NewPtrApiVersionsResponse()
 	resp.Version = req.Version
 	if req.Version >= 3 && !(validSoftware(req.ClientSoftwareName) && validSoftware(req.ClientSoftwareVersion)) {
@@ -128,8 +120,8 @@ func ApiVersions(req *kmsg.ApiVersionsRequest) *kmsg.ApiVersionsResponse {
 			resp.ApiKeys = append(resp.ApiKeys, apiKey(a))
 		}
 	}
-	resp.FinalizedFeaturesEpoch = FeaturesEpoch
-	for _, f := range features {
+	resp.FinalizedFeaturesEpoch = features.Epoch
+	for _, f := range features.All {
 		// Below version 4 a minimum of 0 is not allowed on the wire (KAFKA-17011).
 		if req.Version >= 4 || f.Min > 0 {
 			s := kmsg.NewApiVersionsResponseSupportedFeature()

@@ -51,7 +51,7 @@ func TestProduceIsAdvertisedFromZeroAndServedFromThree(t *testing.T) {
 	if a.AdvertisedMin != 0 || a.Serves(2) || !a.Serves(3) || !a.Serves(13) || a.Serves(14) {
 		t.Errorf("Produce is %+v", a)
 	}
-	resp := ApiVersions(&kmsg.ApiVersionsRequest{Version: 2})
+	resp := ApiVersions(&kmsg.ApiVersionsRequest{Version: 2}, Features{})
 	if k := resp.ApiKeys[0]; k.ApiKey != 0 || k.MinVersion != 0 || k.MaxVersion != 13 {
 		t.Errorf("advertised: %+v", k)
 	}
@@ -63,10 +63,13 @@ func TestProduceIsAdvertisedFromZeroAndServedFromThree(t *testing.T) {
 }
 
 func TestFeaturesByVersion(t *testing.T) {
+	features := Features{Epoch: 4, All: []Feature{
+		{Name: "group.version", Max: 1}, {Name: "metadata.version", Min: 7, Max: 30, Finalized: 30}, {Name: "transaction.version", Max: 2, Finalized: 2},
+	}}
 	supported := func(version int16, want ...string) {
 		t.Helper()
 		req := &kmsg.ApiVersionsRequest{Version: version, ClientSoftwareName: "a.b-c", ClientSoftwareVersion: "1"}
-		resp := ApiVersions(req)
+		resp := ApiVersions(req, features)
 		var got []string
 		for _, f := range resp.SupportedFeatures {
 			got = append(got, f.Name)
@@ -74,14 +77,14 @@ func TestFeaturesByVersion(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("version %d supports %q, want %q", version, got, want)
 		}
-		if resp.FinalizedFeaturesEpoch < 0 {
-			t.Error("Java clients ignore features of a negative epoch")
+		if resp.FinalizedFeaturesEpoch != 4 {
+			t.Errorf("epoch %d", resp.FinalizedFeaturesEpoch)
 		}
 		levels := map[string]int16{}
 		for _, f := range resp.FinalizedFeatures {
 			levels[f.Name] = f.MaxVersionLevel
 		}
-		if diff := cmp.Diff(map[string]int16{"group.version": 1, "metadata.version": 30, "transaction.version": 2}, levels); diff != "" {
+		if diff := cmp.Diff(map[string]int16{"metadata.version": 30, "transaction.version": 2}, levels); diff != "" {
 			t.Errorf("finalized (-want +got):\n%s", diff)
 		}
 	}
@@ -105,7 +108,7 @@ func TestClientSoftwareNames(t *testing.T) {
 	f("x.", false)
 	f("a b", false)
 	f("ä", false)
-	resp := ApiVersions(&kmsg.ApiVersionsRequest{Version: 3, ClientSoftwareName: "a b", ClientSoftwareVersion: "1"})
+	resp := ApiVersions(&kmsg.ApiVersionsRequest{Version: 3, ClientSoftwareName: "a b", ClientSoftwareVersion: "1"}, Features{})
 	if resp.ErrorCode != codeInvalidRequest || len(resp.ApiKeys) != 0 {
 		t.Errorf("a bad name is answered with %+v", resp)
 	}

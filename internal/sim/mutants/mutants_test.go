@@ -148,13 +148,18 @@ var defects = []defect{
 	{"local store reused beyond its stamp", inJob, "exactly once", 150},
 	{"commit before the acknowledgements", inJob, "job stops", 60},
 	{"commit after a revoke with the new generation", inJob, "", 100},
-	{"offsets skipped when unmoved", inJob, "", 500},
+	{"offsets skipped when unmoved", inJob, "unfenced", 60},
 	{"bookkeeping not restored", inJob, "", 60},
 	{"duplicates not latched", inJob, "", 100},
 	{"watermark from an ended task kept", inJob, "book", 100},
 	{"watermark without the minimum", inJob, "", 60},
 	{"end of stream before the last record", inJob, "", 60},
 	{"idle declared below the high watermark", inJob, "idle", 60},
+	{"row sequence not restored", inBlobJob, "rows", 60},
+	{"sink token dropped early", inBlobJob, "sink", 100},
+	{"checkpoint before sink.Prepare", inBlobJob, "sink", 60},
+	{"sinks committed before EndTxn", inBlobJob, "early", 60},
+	{"zombie's token committed", inBlobJob, "job stops", 60},
 }
 
 // inWorld is the broker's world with all checks, byReaders the same with those alone that a client could make.
@@ -167,6 +172,11 @@ func inBlobs(seed uint64) error { return world.Run(world.Options{Seed: seed, Blo
 
 // inJob is a stream job over the broker.
 func inJob(seed uint64) error { return world.Run(world.Options{Seed: seed, Job: true}).Err }
+
+// inBlobJob is a stream job with the real blob sink.
+func inBlobJob(seed uint64) error {
+	return world.Run(world.Options{Seed: seed, Job: true, JobBlobs: true}).Err
+}
 
 // inCores is the machine alone, under clients and crashes, against a model of the protocol.
 func inCores(seed uint64) error { return cores.Run(cores.Options{Seed: seed}).Err }

@@ -459,6 +459,7 @@ func (p *worker) failed(l *workerLife, epoch int64, err error) {
 // commit is steps 3 and 4 of the commit protocol.
 func (p *worker) commit(e core.Commit) {
 	l := p.life
+	p.checkFenced(e)
 	if err := p.stores.CheckRoom(e.Changelog); err != nil {
 		p.stop(err)
 		return
@@ -480,6 +481,16 @@ func (p *worker) commit(e core.Commit) {
 		}
 		p.answer(l, ended)
 	})
+}
+
+// checkFenced: a transaction names an input of every task whose checkpoint it holds, moved or not. That is what fences a
+// worker that has lost the task.
+func (p *worker) checkFenced(e core.Commit) {
+	for _, own := range e.Owned {
+		if !slices.ContainsFunc(e.Offsets, func(o core.GroupOffset) bool { return o.Task == own.Task }) {
+			p.w.failInside("unfenced: transaction %d of %s has a checkpoint of task %s and none of its offsets", e.Epoch, p.name, own.Task.Name())
+		}
+	}
 }
 
 // stall stops the process now and then in the middle of a commit, long enough to lose its tasks.

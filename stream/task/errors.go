@@ -40,6 +40,8 @@ type (
 	DifferentPlanError = protocol.DifferentPlanError
 	// OrphanOffsetsError says that the group has offsets although there is no job record.
 	OrphanOffsetsError = protocol.OrphanOffsetsError
+	// OrphanCheckpointError says that the checkpoint topic holds checkpoints and no job record.
+	OrphanCheckpointError = protocol.OrphanCheckpointError
 )
 
 // ChangedFileError says that a file is no longer the split that the job reads.

@@ -6,12 +6,14 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/strandline-io/strandline/stream"
 	"github.com/strandline-io/strandline/stream/kafka"
 	"github.com/strandline-io/strandline/stream/task/core"
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // admin is a client for what only tests do.
@@ -196,6 +198,89 @@ func TestBoundednessIsFixed(t *testing.T) {
 	}
 	e, ok := errors.AsType[*DifferentPlanError](start(false))
 	if !ok || e.What != `input "in"` || e.Began != "bounded" {
+		t.Errorf("got %v", e)
+	}
+}
+
+// lateLink lets something happen before the first OffsetFetch.
+type lateLink struct {
+	*kgo.Client
+	once   sync.Once
+	before func()
+}
+
+func (l *lateLink) Request(ctx context.Context, req kmsg.Request) (kmsg.Response, error) {
+	if _, ok := req.(*kmsg.OffsetFetchRequest); ok {
+		l.once.Do(l.before)
+	}
+	return l.Client.Request(ctx, req)
+}
+
+func (l *lateLink) Broker(id int32) kmsg.Requestor { return l.Client.Broker(int(id)) }
+
+func (l *lateLink) Pause(ctx context.Context, _ time.Duration) error { return ctx.Err() }
+
+// A starter that is overtaken by another, which also runs the job, takes the offsets that it finds for that one's.
+func TestOvertakenStarterFindsTheRecord(t *testing.T) {
+	t.Parallel()
+	_, cfg := cluster(t)
+	if _, err := admin(t, cfg).CreateTopic(t.Context(), 1, -1, nil, "events"); err != nil {
+		t.Fatal(err)
+	}
+	plan := func() *stream.Plan {
+		text := stream.Codecs[string, string]{Key: stream.String, Value: stream.String}
+		j := stream.NewJob("j")
+		in := stream.FromTopic(j, "in", stream.TopicSource[string, string]{Topic: "events", Bounded: true, Codecs: text})
+		stream.ToTopic(in, "out", stream.TopicSink[string, string]{Topic: "out", Partitions: 1, Codecs: text})
+		p, err := j.Build()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	c, err := kafka.Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	kc, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kc.Close()
+	s := newStarter(c, plan(), Config{Kafka: cfg}.withDefaults(plan()))
+	overtaken := false
+	s.Client = kafka.Over(&lateLink{Client: kc, before: func() {
+		overtaken = true
+		if err := run(t, t.Context(), plan(), Config{Kafka: cfg}); err != nil {
+			t.Error(err)
+		}
+	}}, 2)
+	_, record, err := s.Start(t.Context())
+	if all := records(t, cfg, "j-checkpoint"); err != nil || !overtaken || len(all) != 1 || record.Run != all[0].Run {
+		t.Fatalf("record %+v, %v, overtaken %t, in the topic %d", record, err, overtaken, len(all))
+	}
+}
+
+// Checkpoints without a record are no first start, even when the group's offsets have expired.
+func TestCheckpointsWithoutARecordAreRefused(t *testing.T) {
+	t.Parallel()
+	_, cfg := cluster(t)
+	if _, err := admin(t, cfg).CreateTopic(t.Context(), 4, -1, nil, "j-checkpoint"); err != nil {
+		t.Fatal(err)
+	}
+	kc, err := kgo.NewClient(kgo.SeedBrokers(cfg.Brokers...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer kc.Close()
+	left := &core.Checkpoint{Version: 1, Task: "events-0", Run: 1}
+	r := &kgo.Record{Topic: "j-checkpoint", Key: []byte(left.Task), Value: left.Encode()}
+	if err := kc.ProduceSync(t.Context(), r).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	e, ok := errors.AsType[*OrphanCheckpointError](again(t, cfg))
+	if !ok || e.Task != left.Task {
 		t.Errorf("got %v", e)
 	}
 }

@@ -87,6 +87,17 @@ func (e *OrphanOffsetsError) Error() string {
 		"or belong to another cluster; restore the topic, or delete the group to begin anew", e.Job, e.Topic, e.CheckpointTopic)
 }
 
+// OrphanCheckpointError says that the checkpoint topic holds checkpoints and no job record.
+type OrphanCheckpointError struct {
+	Job, Task       string
+	CheckpointTopic string
+}
+
+func (e *OrphanCheckpointError) Error() string {
+	return fmt.Sprintf("topic %q holds a checkpoint of task %q and no record of job %q: the record was deleted; restore the topic, or "+
+		"delete it together with the group and the job's other topics to begin anew", e.CheckpointTopic, e.Task, e.Job)
+}
+
 // Final reports whether an error stays however often the work is repeated.
 func Final(err error) bool {
 	if errors.Is(err, kafka.ErrFenced) || kafka.Refused(err) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -204,6 +205,10 @@ func (s *Starter) read(ctx context.Context, topics map[string]kafka.Topic, upTo 
 // first is the first start: it creates the topics and writes the record, in one transaction with the splits.
 func (s *Starter) first(ctx context.Context, topics map[string]kafka.Topic) (*core.JobRecord, error) {
 	if err := s.refuseOrphans(ctx, topics); err != nil {
+		// A faster starter may have begun the job, and run it, since its record was looked for.
+		if record, lookErr := s.lookAgain(ctx); record != nil || lookErr != nil {
+			return record, lookErr
+		}
 		return nil, err
 	}
 	topics, err := s.create(ctx, topics)
@@ -229,12 +234,21 @@ func (s *Starter) first(ctx context.Context, topics map[string]kafka.Topic) (*co
 	return nil, fmt.Errorf("job %q could not write its record in %d tries: %w", s.Plan.Job, startTries, last)
 }
 
+// lookAgain reads the record that somebody may have written since.
+func (s *Starter) lookAgain(ctx context.Context) (*core.JobRecord, error) {
+	topics, err := s.topics(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s.read(ctx, topics, kafka.Uncommitted)
+}
+
 // errStartAgain marks a start transaction that did not commit for a reason that may pass.
 var errStartAgain = errors.New("the start transaction did not commit")
 
 func retryableStart(err error) bool { return errors.Is(err, errStartAgain) }
 
-// refuseOrphans stops a start without a job record over committed offsets.
+// refuseOrphans stops a start without a job record over committed offsets or checkpoints.
 func (s *Starter) refuseOrphans(ctx context.Context, topics map[string]kafka.Topic) error {
 	var tps []kafka.TopicPartition
 	for _, st := range s.Plan.Stages {
@@ -254,6 +268,13 @@ func (s *Starter) refuseOrphans(ctx context.Context, topics map[string]kafka.Top
 		if _, ok := offsets[tp]; ok {
 			return &OrphanOffsetsError{Job: s.Plan.Job, Topic: tp.Topic, CheckpointTopic: s.Plan.CheckpointTopic}
 		}
+	}
+	checkpoints, err := s.checkpoints(ctx, topics)
+	if err != nil {
+		return err
+	}
+	if tasks := slices.Sorted(maps.Keys(checkpoints)); len(tasks) > 0 {
+		return &OrphanCheckpointError{Job: s.Plan.Job, Task: tasks[0], CheckpointTopic: s.Plan.CheckpointTopic}
 	}
 	return nil
 }

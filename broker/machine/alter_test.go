@@ -36,6 +36,7 @@ func TestIncrementalAlterConfigs(t *testing.T) {
 				t.Fatal(op, err)
 			}
 			if value != "-" {
+				value = strings.TrimPrefix(value, "empty")
 				c.Value = &value
 			}
 			r.Configs = append(r.Configs, c)
@@ -63,12 +64,15 @@ func TestIncrementalAlterConfigs(t *testing.T) {
 		t.Errorf("settings %+v", s)
 	}
 	f("cleanup.policy "+sub+" delete", nil, "cleanup.policy=compact")
-	f("cleanup.policy "+sub+" compact", kerr.InvalidConfig, "cleanup.policy=compact")
+	f("cleanup.policy "+sub+" compact", nil, "cleanup.policy=") // keeps everything
+	f("cleanup.policy "+set+" compact", nil, "cleanup.policy=compact")
+	f("cleanup.policy "+add+" empty", kerr.InvalidConfig, "cleanup.policy=compact")
 	f("retention.ms "+add+" 5", kerr.InvalidConfig, "cleanup.policy=compact")
 	f("retention.ms "+set+" -", kerr.InvalidRequest, "cleanup.policy=compact")
 	f("retention.ms "+set+" five", kerr.InvalidConfig, "cleanup.policy=compact")
 	f("nonsense "+set+" 5", kerr.InvalidConfig, "cleanup.policy=compact")
-	f("nonsense "+del+" 5", kerr.InvalidConfig, "cleanup.policy=compact")
+	f("nonsense "+set+" -", kerr.InvalidRequest, "cleanup.policy=compact")
+	f("nonsense "+del+" 5", nil, "cleanup.policy=compact")
 	f("retention.ms 7 5", kerr.InvalidRequest, "cleanup.policy=compact")
 	f("segment.ms "+set+" 5; retention.ms "+set+" no", kerr.InvalidConfig, "cleanup.policy=compact") // all or nothing
 	f("segment.ms "+set+" 5; segment.ms "+set+" 6", kerr.InvalidRequest, "cleanup.policy=compact")

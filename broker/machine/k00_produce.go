@@ -114,10 +114,13 @@ func (m *Machine) producePartition(b *Produce, pp *ProducePartition, r *ProduceP
 		return
 	}
 	if !checkContent(b, t, pp, r) {
+		if r.Code == kerr.InvalidRecord.Code || r.Code == kerr.InvalidTimestamp.Code {
+			r.LogStartOffset = p.logStart
+		}
 		m.rememberRefused(p, &batch, r)
 		return
 	}
-	if h.Idempotent() && !m.checkProducer(t, p, batch, r) {
+	if h.Idempotent() && !m.checkProducer(p, batch, r) {
 		return
 	}
 	r.BaseOffset, r.LogStartOffset = p.end, p.logStart
@@ -133,7 +136,7 @@ func refuseForSpace(p *partition, batch producer.Batch, r *ProducePartitionReply
 	if batch.ProducerID >= 0 {
 		o := p.producers.Check(batch)
 		if o.Duplicate {
-			r.BaseOffset, r.LogStartOffset, r.LogAppendTimeMs = o.BaseOffset, p.logStart, -1
+			r.BaseOffset, r.LogStartOffset, r.LogAppendTimeMs = o.BaseOffset, p.logStart, o.TimestampMs
 			return
 		}
 		if o.Code == 0 {
@@ -230,17 +233,15 @@ func (m *Machine) rememberRefused(p *partition, batch *producer.Batch, r *Produc
 }
 
 // checkProducer is step 12.
-func (m *Machine) checkProducer(t *topic, p *partition, batch producer.Batch, r *ProducePartitionReply) bool {
+func (m *Machine) checkProducer(p *partition, batch producer.Batch, r *ProducePartitionReply) bool {
 	o := p.producers.Check(batch)
 	switch {
 	case o.Duplicate:
-		r.BaseOffset, r.LogStartOffset = o.BaseOffset, p.logStart
-		if t.Settings.LogAppendTime {
-			r.LogAppendTimeMs = o.TimestampMs
-		}
+		// The time is that of the batch in any topic, as Apache Kafka has it.
+		r.BaseOffset, r.LogStartOffset, r.LogAppendTimeMs = o.BaseOffset, p.logStart, o.TimestampMs
 		return false
 	case o.Code != 0:
-		r.Code, r.Message = o.Code, o.Detail
+		r.Code, r.Message, r.LogStartOffset = o.Code, o.Detail, p.logStart
 		return false
 	case !p.producers.Known(batch.ProducerID) && !m.makeRoom():
 		r.fail(kerr.NotEnoughReplicas, "the broker knows as many producers as it may, all with open transactions; come again")

@@ -16,8 +16,20 @@ const (
 )
 
 func (m *Machine) txnOffsetCommit(req *kmsg.TxnOffsetCommitRequest) {
+	resp, exist := m.refuseUnknown(req)
+	if !exist {
+		m.reply(resp)
+		return
+	}
 	if code := m.checkTxnOffsetCommit(req); code != nil {
-		m.reply(refuseOffsets(req, code.Code))
+		for i := range resp.Topics {
+			for k := range resp.Topics[i].Partitions {
+				if p := &resp.Topics[i].Partitions[k]; p.ErrorCode == 0 || code == kerr.TransactionalIDAuthorizationFailed || code == kerr.GroupAuthorizationFailed {
+					p.ErrorCode = code.Code
+				}
+			}
+		}
+		m.reply(resp)
 		return
 	}
 	m.reply(m.groups.TxnOffsetCommit((*groupContext)(m), req.ProducerID, req))
@@ -42,16 +54,26 @@ func (m *Machine) checkTxnOffsetCommit(req *kmsg.TxnOffsetCommitRequest) *kerr.E
 	return participantError(refusal.Code, req.Version >= txnCommitAbortable)
 }
 
-// refuseOffsets answers every partition with one code.
-func refuseOffsets(req *kmsg.TxnOffsetCommitRequest, code int16) *kmsg.TxnOffsetCommitResponse {
-	resp := req.ResponseKind().(*kmsg.TxnOffsetCommitResponse)
+// refuseUnknown answers what is not there, before the transaction is asked; exist reports whether anything is.
+func (m *Machine) refuseUnknown(req *kmsg.TxnOffsetCommitRequest) (resp *kmsg.TxnOffsetCommitResponse, exist bool) {
+	resp = req.ResponseKind().(*kmsg.TxnOffsetCommitResponse)
 	for i := range req.Topics {
 		t := kmsg.NewTxnOffsetCommitResponseTopic()
 		t.Topic, t.TopicID = req.Topics[i].Topic, req.Topics[i].TopicID
+		known := m.topics[t.Topic]
 		for _, p := range req.Topics[i].Partitions {
-			t.Partitions = append(t.Partitions, kmsg.TxnOffsetCommitResponseTopicPartition{Partition: p.Partition, ErrorCode: code})
+			r := kmsg.TxnOffsetCommitResponseTopicPartition{Partition: p.Partition}
+			switch {
+			case !m.mayTopic(kmsg.ACLOperationRead, t.Topic):
+				r.ErrorCode = kerr.TopicAuthorizationFailed.Code
+			case known == nil || known.find(p.Partition) == nil:
+				r.ErrorCode = kerr.UnknownTopicOrPartition.Code
+			default:
+				exist = true
+			}
+			t.Partitions = append(t.Partitions, r)
 		}
 		resp.Topics = append(resp.Topics, t)
 	}
-	return resp
+	return resp, exist
 }

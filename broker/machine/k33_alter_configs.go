@@ -81,6 +81,11 @@ func (m *Machine) alterTopic(r resource, repeated map[resource]bool, validateOnl
 	}
 	t := m.topics[r.name]
 	if t == nil {
+		// What no topic could have is told first, as Apache Kafka does.
+		nothing := DefaultSettings()
+		if _, why := change(&nothing); why != nil {
+			return why
+		}
 		return refuse(kerr.UnknownTopicOrPartition, "there is no topic %q", r.name)
 	}
 	values, why := change(&t.Settings)

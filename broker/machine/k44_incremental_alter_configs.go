@@ -42,6 +42,8 @@ func changed(s *Settings, configs []kmsg.IncrementalAlterConfigsRequestResourceC
 			return nil, refuse(kerr.InvalidRequest, "configuration %s is named twice", c.Name)
 		}
 		seen[c.Name] = true
+	}
+	for _, c := range configs {
 		if why := applyConfigOp(values, c); why != nil {
 			return nil, why
 		}
@@ -52,13 +54,13 @@ func changed(s *Settings, configs []kmsg.IncrementalAlterConfigsRequestResourceC
 func applyConfigOp(values map[string]string, c kmsg.IncrementalAlterConfigsRequestResourceConfig) *refusal {
 	k := findConfig(c.Name)
 	switch {
-	case k == nil:
-		return refuse(kerr.InvalidConfig, "unknown topic configuration %q", c.Name)
 	case c.Op == kmsg.IncrementalAlterConfigOpDelete:
-		delete(values, c.Name)
+		delete(values, c.Name) // an unknown one is not set in any case, as Apache Kafka has it
 		return nil
 	case c.Value == nil:
 		return refuse(kerr.InvalidRequest, "configuration %s has no value; operation %d needs one", c.Name, c.Op)
+	case k == nil:
+		return refuse(kerr.InvalidConfig, "unknown topic configuration %q", c.Name)
 	case c.Op == kmsg.IncrementalAlterConfigOpSet:
 		values[c.Name] = *c.Value
 		return nil
@@ -72,6 +74,9 @@ func applyConfigOp(values map[string]string, c kmsg.IncrementalAlterConfigsReque
 		now = k.standard
 	}
 	list := elements(now)
+	if c.Op == kmsg.IncrementalAlterConfigOpAppend && *c.Value == "" && len(list) > 0 {
+		list = append(list, "") // an element as any other, as Apache Kafka has it
+	}
 	for _, e := range elements(*c.Value) {
 		i := slices.Index(list, e)
 		switch {

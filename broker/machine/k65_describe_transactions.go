@@ -22,7 +22,7 @@ func (m *Machine) describeTransactions(req *kmsg.DescribeTransactionsRequest) {
 
 func (m *Machine) describeTransaction(id string) kmsg.DescribeTransactionsResponseTransactionState {
 	r := kmsg.NewDescribeTransactionsResponseTransactionState()
-	r.TransactionalID, r.StartTimestamp = id, -1
+	r.TransactionalID = id
 	e, known := m.txns.Get(id)
 	switch {
 	case !m.mayTransactional(kmsg.ACLOperationDescribe, id):
@@ -36,6 +36,7 @@ func (m *Machine) describeTransaction(id string) kmsg.DescribeTransactionsRespon
 		return r
 	}
 	r.State, r.ProducerID, r.ProducerEpoch, r.TimeoutMillis = e.State.String(), e.ProducerID, e.Epoch, e.TimeoutMs
+	r.StartTimestamp = -1
 	if e.State == txn.Ongoing {
 		r.StartTimestamp = m.step.op.Now.WallMs - m.openForMs(e)
 	}

@@ -139,6 +139,10 @@ func parseRatio(_ *Settings, v string) error {
 }
 
 func parseCleanup(s *Settings, v string) error {
+	if v == "" { // keep everything
+		s.CleanupCompact, s.CleanupDelete = false, false
+		return nil
+	}
 	var compact, del bool
 	for _, policy := range strings.Split(v, ",") {
 		switch strings.TrimSpace(policy) {

@@ -183,7 +183,7 @@ func TestTopicConfigs(t *testing.T) {
 	if s := f("cleanup.policy", "compact,delete", 0); !s.CleanupCompact || !s.CleanupDelete {
 		t.Error("cleanup.policy compact,delete is not both")
 	}
-	f("cleanup.policy", "", bad)
+	f("cleanup.policy", "", 0)
 	f("cleanup.policy", "compact,no", bad)
 	if s := f("retention.ms", "-1", 0); s.RetentionMs != -1 {
 		t.Error("retention.ms -1 is not for ever")

@@ -1,0 +1,268 @@
+//go:build peers
+
+package differential
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
+)
+
+// rule allows one difference: met makes both answers say the same where it applies, and reports whether it did.
+type rule struct {
+	name string // docs/compat.md tells each
+	key  int16
+	met  func(req kmsg.Request, a, b kmsg.Response) bool
+}
+
+var rules = []rule{
+	{"Fetch: offsets of a partition that is out of range", 1, fetchOutOfRange},
+	{"Fetch: aborted transactions behind what is returned", 1, abortedBehind},
+	{"ListOffsets: the largest timestamp lies beyond the last stable offset", 2, maxTimestampUnstable},
+	{"DescribeTransactions: start of a transaction that is over, offsets as partitions", 65, describedTransactions},
+	{"CreateTopics: the id of a topic that is only validated", 19, createdInTheory},
+	{"Produce: TRANSACTION_ABORTABLE and INVALID_TXN_STATE, by the company that a request is in", 0, abortable},
+	{"TxnOffsetCommit: TRANSACTION_ABORTABLE and INVALID_TXN_STATE, by the company that a request is in", 28, abortableOffsets},
+	// Reported, not mended yet:
+	{"Produce: a batch that is cut off", 0, produceCutOff},
+	{"OffsetFetch: pending offsets without a committed one, of all topics", 9, fetchPendingOnly},
+	{"EndTxn: v5 with the epoch before, the transaction was ended by v4", 26, endOfOld},
+	{"OffsetDelete: a partition that does not exist", 47, deleteUnknownOffset},
+	{"ListOffsets: the largest timestamp is a marker's", 2, maxTimestampOfMarker},
+	{"LeaveGroup: a group that does not exist", 13, leaveUnknownGroup},
+	{"SyncGroup: v5 without protocol", 14, syncWithoutProtocol},
+	{"ListOffsets: a special timestamp above the version, of an unknown partition", 2, listUnsupported},
+}
+
+// abortedBehind: Apache Kafka rounds what a fetch covers up to its index; clients skip what is not theirs.
+func abortedBehind(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
+	a, b := ra.(*kmsg.FetchResponse), rb.(*kmsg.FetchResponse)
+	if len(a.Topics) != 1 || len(b.Topics) != 1 || len(a.Topics[0].Partitions) != 1 || len(b.Topics[0].Partitions) != 1 {
+		return false
+	}
+	batches, err := readBatches(a.Topics[0].Partitions[0].RecordBatches)
+	if err != nil {
+		return false
+	}
+	last := int64(-1)
+	for _, x := range batches {
+		last = x.base + int64(x.last)
+	}
+	for _, p := range []*kmsg.FetchResponseTopicPartition{&a.Topics[0].Partitions[0], &b.Topics[0].Partitions[0]} {
+		before := len(p.AbortedTransactions)
+		p.AbortedTransactions = slices.DeleteFunc(p.AbortedTransactions, func(t kmsg.FetchResponseTopicPartitionAbortedTransaction) bool {
+			return t.FirstOffset > last
+		})
+		met = met || len(p.AbortedTransactions) < before
+	}
+	return met
+}
+
+// maxTimestampUnstable: Apache Kafka looks for the largest timestamp in the whole log and then finds that readers of
+// committed data may not see it; here they get the largest one that they may see.
+func maxTimestampUnstable(rq kmsg.Request, ra, rb kmsg.Response) (met bool) {
+	req, a, b := rq.(*kmsg.ListOffsetsRequest), ra.(*kmsg.ListOffsetsResponse), rb.(*kmsg.ListOffsetsResponse)
+	for _, t := range req.Topics {
+		p, q := listed(a, t.Topic), listed(b, t.Topic)
+		if req.IsolationLevel == 1 && t.Partitions[0].Timestamp == -3 && p != nil && q != nil && p.ErrorCode == 0 && q.ErrorCode == 0 && q.Offset == -1 && p.Offset >= 0 {
+			q.Timestamp, q.Offset = p.Timestamp, p.Offset
+			met = true
+		}
+	}
+	return met
+}
+
+func listed(r *kmsg.ListOffsetsResponse, topic string) *kmsg.ListOffsetsResponseTopicPartition {
+	for i := range r.Topics {
+		if r.Topics[i].Topic == topic && len(r.Topics[i].Partitions) == 1 {
+			return &r.Topics[i].Partitions[0]
+		}
+	}
+	return nil
+}
+
+func listUnsupported(rq kmsg.Request, ra, rb kmsg.Response) (met bool) {
+	a, b := ra.(*kmsg.ListOffsetsResponse), rb.(*kmsg.ListOffsetsResponse)
+	for _, t := range rq.(*kmsg.ListOffsetsRequest).Topics {
+		p, q := listed(a, t.Topic), listed(b, t.Topic)
+		if p != nil && q != nil && p.ErrorCode == kerr.UnknownTopicOrPartition.Code && q.ErrorCode == kerr.UnsupportedVersion.Code {
+			q.ErrorCode = p.ErrorCode
+			met = true
+		}
+	}
+	return met
+}
+
+func describedTransactions(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
+	b := rb.(*kmsg.DescribeTransactionsResponse)
+	for i := range b.TransactionStates {
+		s := &b.TransactionStates[i]
+		if strings.HasPrefix(s.State, "Complete") && s.StartTimestamp >= 0 {
+			s.StartTimestamp = -1
+			met = true
+		}
+		before := len(s.Topics)
+		s.Topics = slices.DeleteFunc(s.Topics, func(t kmsg.DescribeTransactionsResponseTransactionStateTopic) bool {
+			return t.Topic == "__consumer_offsets"
+		})
+		met = met || len(s.Topics) < before
+	}
+	return met
+}
+
+func leaveUnknownGroup(_ kmsg.Request, ra, rb kmsg.Response) bool {
+	a, b := ra.(*kmsg.LeaveGroupResponse), rb.(*kmsg.LeaveGroupResponse)
+	if a.ErrorCode != kerr.UnknownMemberID.Code || b.ErrorCode != 0 || len(b.Members) != 1 || b.Members[0].ErrorCode != a.ErrorCode {
+		return false
+	}
+	b.ErrorCode, b.Members = a.ErrorCode, nil
+	return true
+}
+
+func syncWithoutProtocol(rq kmsg.Request, ra, rb kmsg.Response) bool {
+	a, b := ra.(*kmsg.SyncGroupResponse), rb.(*kmsg.SyncGroupResponse)
+	if rq.GetVersion() < 5 || rq.(*kmsg.SyncGroupRequest).ProtocolType != nil || b.ErrorCode != kerr.InconsistentGroupProtocol.Code {
+		return false
+	}
+	b.ErrorCode = a.ErrorCode
+	return true
+}
+
+func fetchOutOfRange(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
+	a, b := ra.(*kmsg.FetchResponse), rb.(*kmsg.FetchResponse)
+	if len(a.Topics) != 1 || len(b.Topics) != 1 || len(a.Topics[0].Partitions) != 1 || len(b.Topics[0].Partitions) != 1 {
+		return false
+	}
+	p, q := &a.Topics[0].Partitions[0], &b.Topics[0].Partitions[0]
+	if p.ErrorCode != kerr.OffsetOutOfRange.Code || q.ErrorCode != p.ErrorCode {
+		return false
+	}
+	q.HighWatermark, q.LastStableOffset, q.LogStartOffset = p.HighWatermark, p.LastStableOffset, p.LogStartOffset
+	return true
+}
+
+func produceCutOff(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
+	a, b := ra.(*kmsg.ProduceResponse), rb.(*kmsg.ProduceResponse)
+	if len(a.Topics) != 1 || len(b.Topics) != 1 || len(a.Topics[0].Partitions) != 1 || len(b.Topics[0].Partitions) != 1 {
+		return false
+	}
+	p, q := &a.Topics[0].Partitions[0], &b.Topics[0].Partitions[0]
+	if p.ErrorCode != kerr.CorruptMessage.Code || q.ErrorCode != kerr.InvalidRecord.Code {
+		return false
+	}
+	q.ErrorCode = p.ErrorCode
+	return true
+}
+
+func fetchPendingOnly(rq kmsg.Request, ra, rb kmsg.Response) (met bool) {
+	req := rq.(*kmsg.OffsetFetchRequest)
+	for _, r := range []*kmsg.OffsetFetchResponse{ra.(*kmsg.OffsetFetchResponse), rb.(*kmsg.OffsetFetchResponse)} {
+		if req.Version < 8 && req.Topics == nil {
+			for i := range r.Topics {
+				r.Topics[i].Partitions = slices.DeleteFunc(r.Topics[i].Partitions, func(p kmsg.OffsetFetchResponseTopicPartition) bool {
+					met = met || p.ErrorCode == kerr.UnstableOffsetCommit.Code
+					return p.ErrorCode == kerr.UnstableOffsetCommit.Code && p.Offset == -1
+				})
+			}
+			r.Topics = slices.DeleteFunc(r.Topics, func(t kmsg.OffsetFetchResponseTopic) bool { return len(t.Partitions) == 0 })
+		}
+		for i := range min(len(r.Groups), len(req.Groups)) {
+			g := &r.Groups[i]
+			if req.Groups[i].Topics != nil {
+				continue
+			}
+			for k := range g.Topics {
+				g.Topics[k].Partitions = slices.DeleteFunc(g.Topics[k].Partitions, func(p kmsg.OffsetFetchResponseGroupTopicPartition) bool {
+					met = met || p.ErrorCode == kerr.UnstableOffsetCommit.Code
+					return p.ErrorCode == kerr.UnstableOffsetCommit.Code && p.Offset == -1
+				})
+			}
+			g.Topics = slices.DeleteFunc(g.Topics, func(t kmsg.OffsetFetchResponseGroupTopic) bool { return len(t.Partitions) == 0 })
+		}
+	}
+	return met
+}
+
+// abortable: Apache Kafka verifies batches of several clients in one request and then answers all as the version of one of
+// them understands it.
+func abortable(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
+	a, b := ra.(*kmsg.ProduceResponse), rb.(*kmsg.ProduceResponse)
+	if len(a.Topics) != 1 || len(b.Topics) != 1 || len(a.Topics[0].Partitions) != 1 || len(b.Topics[0].Partitions) != 1 {
+		return false
+	}
+	p, q := &a.Topics[0].Partitions[0], &b.Topics[0].Partitions[0]
+	state, abort := kerr.InvalidTxnState.Code, kerr.TransactionAbortable.Code
+	if p.ErrorCode == q.ErrorCode || p.ErrorCode != state && p.ErrorCode != abort || q.ErrorCode != state && q.ErrorCode != abort {
+		return false
+	}
+	q.ErrorCode = p.ErrorCode
+	return true
+}
+
+func abortableOffsets(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
+	state, abort := kerr.InvalidTxnState.Code, kerr.TransactionAbortable.Code
+	for _, r := range []kmsg.Response{ra, rb} {
+		r := r.(*kmsg.TxnOffsetCommitResponse)
+		for i := range r.Topics {
+			for k := range r.Topics[i].Partitions {
+				if p := &r.Topics[i].Partitions[k]; p.ErrorCode == abort {
+					p.ErrorCode = state
+					met = true
+				}
+			}
+		}
+	}
+	return met
+}
+
+// createdInTheory: with validate_only Apache Kafka answers with a topic id that no topic has.
+func createdInTheory(rq kmsg.Request, _, rb kmsg.Response) bool {
+	if !rq.(*kmsg.CreateTopicsRequest).ValidateOnly {
+		return false
+	}
+	b := rb.(*kmsg.CreateTopicsResponse)
+	for i := range b.Topics {
+		b.Topics[i].TopicID = [16]byte{}
+	}
+	return true
+}
+
+// endOfOld: Apache Kafka takes it for a repetition of the end.
+func endOfOld(rq kmsg.Request, ra, rb kmsg.Response) bool {
+	a, b := ra.(*kmsg.EndTxnResponse), rb.(*kmsg.EndTxnResponse)
+	if rq.GetVersion() < 5 || a.ErrorCode != kerr.ProducerFenced.Code || b.ErrorCode != kerr.InvalidTxnState.Code && b.ErrorCode != 0 {
+		return false
+	}
+	b.ErrorCode, b.ProducerID, b.ProducerEpoch = a.ErrorCode, -1, -1
+	return true
+}
+
+func deleteUnknownOffset(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
+	a, b := ra.(*kmsg.OffsetDeleteResponse), rb.(*kmsg.OffsetDeleteResponse)
+	for i := range b.Topics {
+		for k := range b.Topics[i].Partitions {
+			for _, t := range a.Topics {
+				if p := &b.Topics[i].Partitions[k]; t.Topic == b.Topics[i].Topic && len(t.Partitions) == 1 &&
+					p.ErrorCode == kerr.UnknownTopicOrPartition.Code && t.Partitions[0].ErrorCode == 0 {
+					p.ErrorCode = 0
+					met = true
+				}
+			}
+		}
+	}
+	return met
+}
+
+func maxTimestampOfMarker(rq kmsg.Request, ra, rb kmsg.Response) (met bool) {
+	a, b := ra.(*kmsg.ListOffsetsResponse), rb.(*kmsg.ListOffsetsResponse)
+	for _, t := range rq.(*kmsg.ListOffsetsRequest).Topics {
+		p, q := listed(a, t.Topic), listed(b, t.Topic)
+		if t.Partitions[0].Timestamp == -3 && p != nil && q != nil && p.ErrorCode == 0 && q.ErrorCode == 0 && p.Offset < q.Offset && recent(q.Timestamp) {
+			q.Timestamp, q.Offset = p.Timestamp, p.Offset
+			met = true
+		}
+	}
+	return met
+}

@@ -48,7 +48,7 @@ func (m *Machine) deletable(topic string, number int32, offset int64) (*partitio
 	}
 	p := t.find(number)
 	switch {
-	case !t.Settings.CleanupDelete:
+	case t.Settings.CleanupCompact && !t.Settings.CleanupDelete:
 		return nil, kerr.PolicyViolation
 	case offset < endOfLog || offset > p.end:
 		return nil, kerr.OffsetOutOfRange

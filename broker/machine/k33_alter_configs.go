@@ -83,8 +83,12 @@ func (m *Machine) alterTopic(r resource, repeated map[resource]bool, validateOnl
 	if t == nil {
 		// What no topic could have is told first, as Apache Kafka does.
 		nothing := DefaultSettings()
-		if _, why := change(&nothing); why != nil {
+		values, why := change(&nothing)
+		if why != nil {
 			return why
+		}
+		if _, err := settingsOf(values); err != nil {
+			return refuse(kerr.InvalidConfig, "%v", err)
 		}
 		return refuse(kerr.UnknownTopicOrPartition, "there is no topic %q", r.name)
 	}

@@ -141,7 +141,7 @@ func (w *world) spoil(req *kmsg.ProduceRequest, b *batch) {
 	case 6:
 		req.Acks = 2
 	case 7:
-		b.timestamp = 1 << 60
+		b.timestamp, b.key = 1<<60, true // a compacted topic would find two faults
 		part.Records = b.encode()
 	case 8:
 		b.records = 0

@@ -63,7 +63,6 @@ type run struct {
 
 	mu       sync.Mutex
 	intended map[string]int
-	seen     map[string]int
 }
 
 func (r *run) work(t *testing.T) {

@@ -19,6 +19,7 @@ type rule struct {
 
 var rules = []rule{
 	{"Fetch: offsets of a partition that is out of range", 1, fetchOutOfRange},
+	{"Fetch: the last stable offset after DeleteRecords within an open transaction", 1, stableBehindStart},
 	{"Fetch: aborted transactions behind what is returned", 1, abortedBehind},
 	{"ListOffsets: the largest timestamp lies beyond the last stable offset", 2, maxTimestampUnstable},
 	{"DescribeTransactions: start of a transaction that is over, offsets as partitions", 65, describedTransactions},
@@ -30,10 +31,24 @@ var rules = []rule{
 	{"OffsetFetch: pending offsets without a committed one, of all topics", 9, fetchPendingOnly},
 	{"EndTxn: v5 with the epoch before, the transaction was ended by v4", 26, endOfOld},
 	{"OffsetDelete: a partition that does not exist", 47, deleteUnknownOffset},
-	{"ListOffsets: the largest timestamp is a marker's", 2, maxTimestampOfMarker},
+	{"ListOffsets: the largest timestamp, with markers and removed records", 2, maxTimestampOfMarker},
 	{"LeaveGroup: a group that does not exist", 13, leaveUnknownGroup},
 	{"SyncGroup: v5 without protocol", 14, syncWithoutProtocol},
 	{"ListOffsets: a special timestamp above the version, of an unknown partition", 2, listUnsupported},
+}
+
+// stableBehindStart: Apache Kafka names the transaction's first offset, which is gone.
+func stableBehindStart(_ kmsg.Request, ra, rb kmsg.Response) bool {
+	a, b := ra.(*kmsg.FetchResponse), rb.(*kmsg.FetchResponse)
+	if len(a.Topics) != 1 || len(b.Topics) != 1 || len(a.Topics[0].Partitions) != 1 || len(b.Topics[0].Partitions) != 1 {
+		return false
+	}
+	p, q := &a.Topics[0].Partitions[0], &b.Topics[0].Partitions[0]
+	if q.ErrorCode != 0 || q.LastStableOffset >= q.LogStartOffset || p.LastStableOffset != q.LogStartOffset {
+		return false
+	}
+	q.LastStableOffset = p.LastStableOffset
+	return true
 }
 
 // abortedBehind: Apache Kafka rounds what a fetch covers up to its index; clients skip what is not theirs.
@@ -245,8 +260,8 @@ func deleteUnknownOffset(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
 		for k := range b.Topics[i].Partitions {
 			for _, t := range a.Topics {
 				if p := &b.Topics[i].Partitions[k]; t.Topic == b.Topics[i].Topic && len(t.Partitions) == 1 &&
-					p.ErrorCode == kerr.UnknownTopicOrPartition.Code && t.Partitions[0].ErrorCode == 0 {
-					p.ErrorCode = 0
+					p.ErrorCode == kerr.UnknownTopicOrPartition.Code {
+					p.ErrorCode = t.Partitions[0].ErrorCode
 					met = true
 				}
 			}
@@ -259,7 +274,7 @@ func maxTimestampOfMarker(rq kmsg.Request, ra, rb kmsg.Response) (met bool) {
 	a, b := ra.(*kmsg.ListOffsetsResponse), rb.(*kmsg.ListOffsetsResponse)
 	for _, t := range rq.(*kmsg.ListOffsetsRequest).Topics {
 		p, q := listed(a, t.Topic), listed(b, t.Topic)
-		if t.Partitions[0].Timestamp == -3 && p != nil && q != nil && p.ErrorCode == 0 && q.ErrorCode == 0 && p.Offset < q.Offset && recent(q.Timestamp) {
+		if t.Partitions[0].Timestamp == -3 && p != nil && q != nil && p.ErrorCode == 0 && q.ErrorCode == 0 && (p.Offset != q.Offset || p.Timestamp != q.Timestamp) {
 			q.Timestamp, q.Offset = p.Timestamp, p.Offset
 			met = true
 		}

@@ -40,20 +40,15 @@ func (w *world) initProducer() step {
 		empty := ""
 		req.TransactionalID = &empty
 	}
-	init := one(p.client, req, func(r kmsg.Response) {
+	if p.id != nil && req.ProducerID == p.pid && req.ProducerEpoch >= 0 {
+		// Over an open transaction Apache Kafka looks at the epoch only after it has aborted: docs/compat.md.
+		req.ProducerEpoch = p.epoch
+	}
+	return one(p.client, req, func(r kmsg.Response) {
 		if r := r.(*kmsg.InitProducerIDResponse); r.ErrorCode == 0 {
 			p.renew(r.ProducerID, r.ProducerEpoch)
 		}
 	})
-	if p.id == nil || req.ProducerEpoch < 0 || req.ProducerID != p.pid || req.ProducerEpoch == p.epoch {
-		return init
-	}
-	// Over an open transaction Apache Kafka looks at the epoch only after it has aborted: docs/compat.md.
-	w.queue = append(w.queue, func() step { return init })
-	end := kmsg.NewPtrEndTxnRequest()
-	end.Version = 4
-	end.TransactionalID, end.ProducerID, end.ProducerEpoch = *p.id, p.pid, p.epoch
-	return w.end(p, end)
 }
 
 func (w *world) end(p *producer, req *kmsg.EndTxnRequest) step {
@@ -137,10 +132,7 @@ func (w *world) txnOffsetCommit() step {
 	default:
 		w.version(req, 0, 4)
 	}
-	req.TransactionalID, req.Group = w.txnID(p), g.name
-	if req.TransactionalID == "" {
-		req.TransactionalID = *p.id // Apache Kafka takes offsets of no transaction: docs/compat.md
-	}
+	req.TransactionalID, req.Group = *p.id, g.name // no other one: docs/compat.md
 	req.ProducerID, req.ProducerEpoch = w.claim(p)
 	req.Generation, req.MemberID = -1, ""
 	if req.Version >= 3 && w.chance(60) {

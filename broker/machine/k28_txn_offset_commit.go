@@ -17,31 +17,43 @@ const (
 
 func (m *Machine) txnOffsetCommit(req *kmsg.TxnOffsetCommitRequest) {
 	resp, exist := m.refuseUnknown(req)
-	if !exist {
-		m.reply(resp)
-		return
-	}
-	if code := m.checkTxnOffsetCommit(req); code != nil {
-		for i := range resp.Topics {
-			for k := range resp.Topics[i].Partitions {
-				if p := &resp.Topics[i].Partitions[k]; p.ErrorCode == 0 || code == kerr.TransactionalIDAuthorizationFailed || code == kerr.GroupAuthorizationFailed {
-					p.ErrorCode = code.Code
-				}
-			}
+	code := m.deniedTxnOffsetCommit(req)
+	if code != nil {
+		refuseTxnOffsets(resp, code, func(int16) bool { return true })
+	} else if exist {
+		if code = m.checkTxnOffsetCommit(req); code == nil {
+			m.reply(m.groups.TxnOffsetCommit((*groupContext)(m), req.ProducerID, req))
+			return
 		}
-		m.reply(resp)
-		return
+		refuseTxnOffsets(resp, code, func(before int16) bool { return before == 0 })
 	}
-	m.reply(m.groups.TxnOffsetCommit((*groupContext)(m), req.ProducerID, req))
+	m.reply(resp)
 }
 
-func (m *Machine) checkTxnOffsetCommit(req *kmsg.TxnOffsetCommitRequest) *kerr.Error {
+// refuseTxnOffsets gives code to every partition whose code so far is one of those.
+func refuseTxnOffsets(resp *kmsg.TxnOffsetCommitResponse, code *kerr.Error, those func(before int16) bool) {
+	for i := range resp.Topics {
+		for k := range resp.Topics[i].Partitions {
+			if p := &resp.Topics[i].Partitions[k]; those(p.ErrorCode) {
+				p.ErrorCode = code.Code
+			}
+		}
+	}
+}
+
+// deniedTxnOffsetCommit says what the client may not do, before it hears of anything else.
+func (m *Machine) deniedTxnOffsetCommit(req *kmsg.TxnOffsetCommitRequest) *kerr.Error {
 	switch {
 	case !m.mayTransactional(kmsg.ACLOperationWrite, req.TransactionalID):
 		return kerr.TransactionalIDAuthorizationFailed
 	case !m.mayGroup(kmsg.ACLOperationRead, req.Group):
 		return kerr.GroupAuthorizationFailed
-	case req.Group == "":
+	}
+	return nil
+}
+
+func (m *Machine) checkTxnOffsetCommit(req *kmsg.TxnOffsetCommitRequest) *kerr.Error {
+	if req.Group == "" {
 		return kerr.InvalidGroupID
 	}
 	refusal := m.joinOrVerify(txn.AddRequest{

@@ -95,15 +95,29 @@ func (m *model) fetch(r *request) *reply {
 	return a
 }
 
-// txnCommit answers for the transaction. If that is well, the group has its say, which observe judges: nil.
+// txnCommit answers for what does not exist, then for the transaction. If that is well, the group has its say, which observe
+// judges: nil.
 func (m *model) txnCommit(r *request) *reply {
+	a := &reply{}
+	exist := false
+	for _, at := range r.positions {
+		code := kerr.UnknownTopicOrPartition.Code
+		if m.find(at.place) != nil {
+			exist, code = true, 0
+		}
+		a.codes = append(a.codes, code)
+	}
+	if !exist {
+		return a
+	}
 	code := participant(m.join(r, nil, r.group, r.version >= 5), r.version >= 4)
 	if code == 0 {
 		return nil
 	}
-	a := &reply{}
-	for range r.positions {
-		a.codes = append(a.codes, code)
+	for i := range a.codes {
+		if a.codes[i] == 0 {
+			a.codes[i] = code
+		}
 	}
 	return a
 }

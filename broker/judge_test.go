@@ -106,7 +106,7 @@ func TestRefusedBatches(t *testing.T) {
 	}
 	f("no batch", "t", 9, nil, 87)
 	f("two batches", "t", 9, append(bytes.Clone(good), good...), 87)
-	f("cut short", "t", 9, good[:len(good)-1], 2)
+	f("cut short", "t", 9, good[:len(good)-1], 87)
 	f("shorter than a header", "t", 9, good[:30], 2)
 	f("old magic", "t", 9, changed(16, 1), 87)
 	f("wrong CRC", "t", 9, changed(len(good)-1, 0xee), 2)

@@ -69,6 +69,10 @@ func duplicatePartitions(req *kmsg.ListOffsetsRequest) map[listedPartition]bool 
 }
 
 func (e *Edge) listOffset(req *kmsg.ListOffsetsRequest, topic string, p *kmsg.ListOffsetsRequestTopicPartition, rp *kmsg.ListOffsetsResponseTopicPartition) {
+	if !listable(p.Timestamp, req.Version) {
+		rp.ErrorCode = kerr.UnsupportedVersion.Code
+		return
+	}
 	part, _, code := e.partition(topic, [16]byte{}, false, p.Partition)
 	if code != 0 {
 		rp.ErrorCode = code
@@ -88,15 +92,29 @@ func (e *Edge) listOffset(req *kmsg.ListOffsetsRequest, topic string, p *kmsg.Li
 		e.search(part, v, rp, func(l *segment.Log) (segment.Found, bool, error) { return l.OffsetForTime(ts, v.LogStart, limit) })
 	case ts == listLatest:
 		rp.Offset, rp.LeaderEpoch = limit, v.LeaderEpoch
-	case ts == listEarliest, ts == listEarliestLocal && req.Version >= versionEarliestLocal:
+	case ts == listEarliest, ts == listEarliestLocal:
 		rp.Offset, rp.LeaderEpoch = v.LogStart, epochAt(v, v.LogStart)
-	case ts == listMaxTimestamp && req.Version >= versionMaxTimestamp:
+	case ts == listMaxTimestamp:
 		e.search(part, v, rp, func(l *segment.Log) (segment.Found, bool, error) { return l.MaxTimestamp(v.LogStart, limit) })
-	case ts == listLatestTiered && req.Version >= versionLatestTiered, ts == listPendingUpload && req.Version >= versionPendingUpload:
-		// There is no tiered storage: nothing was uploaded, nothing will be.
-	default:
-		rp.ErrorCode = kerr.UnsupportedVersion.Code
 	}
+	// Nothing is said of listLatestTiered and listPendingUpload: there is no tiered storage, nothing was uploaded or will be.
+}
+
+// listable tells which timestamps a version may ask for; that is judged before the partition is looked at.
+func listable(timestamp int64, version int16) bool {
+	switch timestamp {
+	case listLatest, listEarliest:
+		return true
+	case listMaxTimestamp:
+		return version >= versionMaxTimestamp
+	case listEarliestLocal:
+		return version >= versionEarliestLocal
+	case listLatestTiered:
+		return version >= versionLatestTiered
+	case listPendingUpload:
+		return version >= versionPendingUpload
+	}
+	return timestamp >= 0
 }
 
 // search looks a record up by time. The partition's batches may move while it does: then it looks again, where a newer

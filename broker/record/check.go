@@ -47,7 +47,7 @@ func OneBatch(records []byte) (batch []byte, h Header, err error) {
 		return nil, Header{}, err
 	}
 	if int(h.SizeBytes) > len(records) {
-		return nil, Header{}, refuse(CodeCorruptMessage, "record batch names %d bytes, only %d were sent", h.SizeBytes, len(records))
+		return nil, Header{}, refuse(CodeInvalidRecord, "record batch names %d bytes, only %d were sent: there is no whole batch", h.SizeBytes, len(records))
 	}
 	if rest := len(records) - int(h.SizeBytes); rest > 0 {
 		return nil, Header{}, refuse(CodeInvalidRecord, "produce request has %d bytes behind a partition's first record batch, want exactly one batch", rest)

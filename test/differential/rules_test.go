@@ -27,14 +27,9 @@ var rules = []rule{
 	{"Produce: TRANSACTION_ABORTABLE and INVALID_TXN_STATE, by the company that a request is in", 0, abortable},
 	{"TxnOffsetCommit: TRANSACTION_ABORTABLE and INVALID_TXN_STATE, by the company that a request is in", 28, abortableOffsets},
 	// Reported, not mended yet:
-	{"Produce: a batch that is cut off", 0, produceCutOff},
 	{"OffsetFetch: pending offsets without a committed one, of all topics", 9, fetchPendingOnly},
 	{"EndTxn: v5 with the epoch before, the transaction was ended by v4", 26, endOfOld},
-	{"OffsetDelete: a partition that does not exist", 47, deleteUnknownOffset},
 	{"ListOffsets: the largest timestamp, with markers and removed records", 2, maxTimestampOfMarker},
-	{"LeaveGroup: a group that does not exist", 13, leaveUnknownGroup},
-	{"SyncGroup: v5 without protocol", 14, syncWithoutProtocol},
-	{"ListOffsets: a special timestamp above the version, of an unknown partition", 2, listUnsupported},
 }
 
 // stableBehindStart: Apache Kafka names the transaction's first offset, which is gone.
@@ -98,18 +93,6 @@ func listed(r *kmsg.ListOffsetsResponse, topic string) *kmsg.ListOffsetsResponse
 	return nil
 }
 
-func listUnsupported(rq kmsg.Request, ra, rb kmsg.Response) (met bool) {
-	a, b := ra.(*kmsg.ListOffsetsResponse), rb.(*kmsg.ListOffsetsResponse)
-	for _, t := range rq.(*kmsg.ListOffsetsRequest).Topics {
-		p, q := listed(a, t.Topic), listed(b, t.Topic)
-		if p != nil && q != nil && p.ErrorCode == kerr.UnknownTopicOrPartition.Code && q.ErrorCode == kerr.UnsupportedVersion.Code {
-			q.ErrorCode = p.ErrorCode
-			met = true
-		}
-	}
-	return met
-}
-
 func describedTransactions(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
 	b := rb.(*kmsg.DescribeTransactionsResponse)
 	for i := range b.TransactionStates {
@@ -127,24 +110,6 @@ func describedTransactions(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
 	return met
 }
 
-func leaveUnknownGroup(_ kmsg.Request, ra, rb kmsg.Response) bool {
-	a, b := ra.(*kmsg.LeaveGroupResponse), rb.(*kmsg.LeaveGroupResponse)
-	if a.ErrorCode != kerr.UnknownMemberID.Code || b.ErrorCode != 0 || len(b.Members) != 1 || b.Members[0].ErrorCode != a.ErrorCode {
-		return false
-	}
-	b.ErrorCode, b.Members = a.ErrorCode, nil
-	return true
-}
-
-func syncWithoutProtocol(rq kmsg.Request, ra, rb kmsg.Response) bool {
-	a, b := ra.(*kmsg.SyncGroupResponse), rb.(*kmsg.SyncGroupResponse)
-	if rq.GetVersion() < 5 || rq.(*kmsg.SyncGroupRequest).ProtocolType != nil || b.ErrorCode != kerr.InconsistentGroupProtocol.Code {
-		return false
-	}
-	b.ErrorCode = a.ErrorCode
-	return true
-}
-
 func fetchOutOfRange(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
 	a, b := ra.(*kmsg.FetchResponse), rb.(*kmsg.FetchResponse)
 	if len(a.Topics) != 1 || len(b.Topics) != 1 || len(a.Topics[0].Partitions) != 1 || len(b.Topics[0].Partitions) != 1 {
@@ -155,19 +120,6 @@ func fetchOutOfRange(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
 		return false
 	}
 	q.HighWatermark, q.LastStableOffset, q.LogStartOffset = p.HighWatermark, p.LastStableOffset, p.LogStartOffset
-	return true
-}
-
-func produceCutOff(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
-	a, b := ra.(*kmsg.ProduceResponse), rb.(*kmsg.ProduceResponse)
-	if len(a.Topics) != 1 || len(b.Topics) != 1 || len(a.Topics[0].Partitions) != 1 || len(b.Topics[0].Partitions) != 1 {
-		return false
-	}
-	p, q := &a.Topics[0].Partitions[0], &b.Topics[0].Partitions[0]
-	if p.ErrorCode != kerr.CorruptMessage.Code || q.ErrorCode != kerr.InvalidRecord.Code {
-		return false
-	}
-	q.ErrorCode = p.ErrorCode
 	return true
 }
 
@@ -252,22 +204,6 @@ func endOfOld(rq kmsg.Request, ra, rb kmsg.Response) bool {
 	}
 	b.ErrorCode, b.ProducerID, b.ProducerEpoch = a.ErrorCode, -1, -1
 	return true
-}
-
-func deleteUnknownOffset(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
-	a, b := ra.(*kmsg.OffsetDeleteResponse), rb.(*kmsg.OffsetDeleteResponse)
-	for i := range b.Topics {
-		for k := range b.Topics[i].Partitions {
-			for _, t := range a.Topics {
-				if p := &b.Topics[i].Partitions[k]; t.Topic == b.Topics[i].Topic && len(t.Partitions) == 1 &&
-					p.ErrorCode == kerr.UnknownTopicOrPartition.Code {
-					p.ErrorCode = t.Partitions[0].ErrorCode
-					met = true
-				}
-			}
-		}
-	}
-	return met
 }
 
 func maxTimestampOfMarker(rq kmsg.Request, ra, rb kmsg.Response) (met bool) {

@@ -18,8 +18,14 @@ func (gs *Groups) LeaveGroup(ctx Context, req *kmsg.LeaveGroupRequest) {
 	switch {
 	case req.Group == "":
 		resp.ErrorCode = kerr.InvalidGroupID.Code
-	case !ok:
+	case !ok && req.Version < 3:
 		resp.ErrorCode = kerr.UnknownMemberID.Code
+	case !ok:
+		for _, who := range members {
+			resp.Members = append(resp.Members, kmsg.LeaveGroupResponseMember{
+				MemberID: who.MemberID, InstanceID: who.InstanceID, ErrorCode: kerr.UnknownMemberID.Code,
+			})
+		}
 	case req.Version < 3:
 		resp.ErrorCode = gs.leave(ctx, g, members)[0].ErrorCode
 	default:

@@ -26,6 +26,9 @@ func (gs *Groups) sync(ctx Context, req *kmsg.SyncGroupRequest) int16 {
 	if req.Group == "" {
 		return kerr.InvalidGroupID.Code
 	}
+	if req.Version >= 5 && (req.ProtocolType == nil || req.Protocol == nil) {
+		return kerr.InconsistentGroupProtocol.Code // mandatory since then (KIP-559)
+	}
 	g, m, code := gs.find(req.Group, req.MemberID, sinceVersion(req.Version, 3, req.InstanceID), req.Generation)
 	if code != 0 {
 		return code

@@ -25,9 +25,14 @@ func (gs *Groups) OffsetDelete(ctx Context, req *kmsg.OffsetDeleteRequest) {
 	for _, t := range req.Topics {
 		out := kmsg.NewOffsetDeleteResponseTopic()
 		out.Topic = t.Topic
-		code := gs.offsetDeletable(ctx, g, t.Topic)
+		deletable := gs.offsetDeletable(ctx, g, t.Topic)
+		_, count, _ := ctx.Topic(t.Topic)
 		gone := topicPartitions{name: t.Topic}
 		for _, p := range t.Partitions {
+			code := deletable
+			if p.Partition < 0 || p.Partition >= count {
+				code = kerr.UnknownTopicOrPartition.Code
+			}
 			out.Partitions = append(out.Partitions, kmsg.OffsetDeleteResponseTopicPartition{Partition: p.Partition, ErrorCode: code})
 			if e := g.entry(t.Topic, p.Partition); code == 0 && e != nil && e.committed != nil {
 				gone.partitions = append(gone.partitions, p.Partition)

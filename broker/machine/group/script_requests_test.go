@@ -70,12 +70,24 @@ func (s *script) joinGroup() {
 	s.gs.JoinGroup(s, wire(s, req, 9))
 }
 
+// mandatory is an argument that has to be given, and is not if it is "-".
+func (s *script) mandatory(key, standard string) *string {
+	v, ok := s.args[key]
+	switch {
+	case !ok:
+		return &standard
+	case v == "-":
+		return nil
+	}
+	return &v
+}
+
 // syncGroup: assignments are a=MEMBER:ASSIGNMENT,...
 func (s *script) syncGroup() {
 	req := kmsg.NewPtrSyncGroupRequest()
 	req.Group, req.MemberID, req.InstanceID = s.group(), s.args["m"], s.optional("i")
 	req.Generation = int32(s.num("gen", 1))
-	req.ProtocolType, req.Protocol = s.optional("type"), s.optional("p")
+	req.ProtocolType, req.Protocol = s.mandatory("type", "consumer"), s.mandatory("p", "range")
 	for _, a := range s.list("a") {
 		id, assignment, _ := strings.Cut(a, ":")
 		req.GroupAssignment = append(req.GroupAssignment,

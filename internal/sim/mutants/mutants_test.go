@@ -147,7 +147,7 @@ var defects = []defect{
 	{"restore not waiting for the end of checkpoint and changelog", inJob, "", 60},
 	{"local store reused beyond its stamp", inJob, "exactly once", 150},
 	{"commit before the acknowledgements", inJob, "job stops", 60},
-	{"commit after a revoke with the new generation", inJob, "", 100},
+	{"commit after a revoke with the new generation", inJob, "exactly once", 700},
 	{"offsets skipped when unmoved", inJob, "unfenced", 60},
 	{"bookkeeping not restored", inJob, "", 60},
 	{"duplicates not latched", inJob, "", 100},

@@ -88,6 +88,8 @@ func (m *membership) consumeOnce() bool {
 	if !moved && !m.unsure {
 		if m.hasReadAll() {
 			m.w.consumed = true
+		} else if m.w.healed {
+			m.unsure = true // a commit that came late may have set the group back
 		}
 		m.sleep(m.w.Int64N(300 * msInUs))
 		return true

@@ -81,7 +81,9 @@ func (c *client) fetchAll(cursors ...*cursor) (values []*value) {
 		c.session = nil
 		return nil
 	}
-	c.session.answered(r)
+	if c.session.answered(r); r.SessionID == 0 {
+		c.session = nil // there was no room for one
+	}
 	left := slices.Clone(cursors)
 	for _, t := range r.Topics {
 		for k := range t.Partitions {

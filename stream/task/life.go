@@ -119,7 +119,6 @@ func (w *worker) drop(e core.DropEverything) {
 	writers := w.sinks.takeAll()
 	w.fetcher.RemoveAll()
 	w.files.removeAll()
-	w.slices.drop() // its task may be restored later than another that already wants records
 	w.background.Add(1)
 	go func() {
 		defer w.background.Done()

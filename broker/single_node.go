@@ -16,25 +16,20 @@ func startElectLeaders(c *conn, s *slot) error {
 	req := s.req.(*kmsg.ElectLeadersRequest)
 	resp := req.ResponseKind().(*kmsg.ElectLeadersResponse)
 	s.local = resp
-	answer := func(topic string, numbers []int32, exists func(int32) bool) {
+	for _, t := range req.Topics { // none named means all that need an election: none
 		rt := kmsg.NewElectLeadersResponseTopic()
-		rt.Topic = topic
-		for _, n := range numbers {
+		rt.Topic = t.Topic
+		exists := c.b.has(t.Topic)
+		for _, n := range t.Partitions {
 			p := kmsg.NewElectLeadersResponseTopicPartition()
 			p.Partition, p.ErrorCode = n, kerr.ElectionNotNeeded.Code
 			p.ErrorMessage = kmsg.StringPtr("this broker is the only replica and leads already")
 			if !exists(n) {
-				p.ErrorCode, p.ErrorMessage = kerr.UnknownTopicOrPartition.Code, kmsg.StringPtr(fmt.Sprintf("there is no partition %d of topic %q", n, topic))
+				p.ErrorCode, p.ErrorMessage = kerr.UnknownTopicOrPartition.Code, kmsg.StringPtr(fmt.Sprintf("there is no partition %d of topic %q", n, t.Topic))
 			}
 			rt.Partitions = append(rt.Partitions, p)
 		}
 		resp.Topics = append(resp.Topics, rt)
-	}
-	if req.Topics == nil { // all that need one: none
-		return nil
-	}
-	for _, t := range req.Topics {
-		answer(t.Topic, t.Partitions, c.b.has(t.Topic))
 	}
 	return nil
 }

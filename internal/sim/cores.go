@@ -3,8 +3,6 @@ package main
 import (
 	"fmt"
 	"os"
-	"sync"
-	"time"
 
 	"github.com/strandline-io/strandline/internal/sim/cores"
 )
@@ -43,44 +41,12 @@ func coresCommand(seed uint64, operations int) string {
 	return s
 }
 
-// runManyCores runs consecutive seeds, several at a time, in pieces: a seed takes less than handing it over.
 func runManyCores(o cores.Options, from, to uint64, parallel int) bool {
-	const piece = 100
-	var mu sync.Mutex
 	var sum cores.Stats
-	next, failed, start := from, 0, time.Now()
-	var all sync.WaitGroup
-	for range max(parallel, 1) {
-		all.Go(func() {
-			for {
-				mu.Lock()
-				first := next
-				next += piece
-				mu.Unlock()
-				if first > to {
-					return
-				}
-				var mine cores.Stats
-				for seed := first; seed < first+piece && seed <= to; seed++ {
-					one := o
-					one.Seed = seed
-					r := cores.Run(one)
-					mine.Add(r.Stats)
-					if r.Err != nil {
-						mu.Lock()
-						failed++
-						fmt.Printf("seed %d fails: %v\n  %s -v\n", seed, r.Err, coresCommand(seed, o.Operations))
-						mu.Unlock()
-					}
-				}
-				mu.Lock()
-				sum.Add(mine)
-				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
-	n := to - from + 1
-	fmt.Printf("%d seeds, %d failed, %.0f seeds/s; %+v\n", n, failed, float64(n)/time.Since(start).Seconds(), sum)
-	return failed == 0
+	return runSeeds(from, to, parallel, &sum, (*cores.Stats).Add, func(seed uint64) (cores.Stats, error) {
+		one := o
+		one.Seed = seed
+		r := cores.Run(one)
+		return r.Stats, r.Err
+	}, func(seed uint64) string { return coresCommand(seed, o.Operations) })
 }

@@ -126,29 +126,42 @@ func runShrink(o world.Options) bool {
 	return false
 }
 
-// runMany runs consecutive seeds, several at a time.
+// runMany runs consecutive seeds.
 func runMany(o world.Options, from, to uint64, parallel int) bool {
-	var mu sync.Mutex
+	of := func(seed uint64) world.Options {
+		one := o
+		one.Seed, one.Job = seed, hasJob(seed)
+		return one
+	}
 	var sum world.Stats
+	return runSeeds(from, to, parallel, &sum, (*world.Stats).Add, func(seed uint64) (world.Stats, error) {
+		r := world.Run(of(seed))
+		return r.Stats, r.Err
+	}, func(seed uint64) string { return command(of(seed)) })
+}
+
+// runSeeds runs consecutive seeds, several at a time, adds up what they cross and prints those that fail, each with the command
+// that repeats it.
+func runSeeds[S any](from, to uint64, parallel int, sum *S, add func(*S, S), run func(seed uint64) (S, error), command func(seed uint64) string) bool {
+	var mu sync.Mutex
 	next, failed, start := from, 0, time.Now()
 	var all sync.WaitGroup
 	for range max(parallel, 1) {
 		all.Go(func() {
 			for {
 				mu.Lock()
-				one := o
-				one.Seed, one.Job = next, hasJob(next)
+				seed := next
 				next++
 				mu.Unlock()
-				if one.Seed > to {
+				if seed > to {
 					return
 				}
-				r := world.Run(one)
+				one, err := run(seed)
 				mu.Lock()
-				sum.Add(r.Stats)
-				if r.Err != nil {
+				add(sum, one)
+				if err != nil {
 					failed++
-					fmt.Printf("seed %d fails: %v\n  %s -v\n", one.Seed, r.Err, command(one))
+					fmt.Printf("seed %d fails: %v\n  %s -v\n", seed, err, command(seed))
 				}
 				mu.Unlock()
 			}
@@ -156,6 +169,6 @@ func runMany(o world.Options, from, to uint64, parallel int) bool {
 	}
 	all.Wait()
 	n := to - from + 1
-	fmt.Printf("%d seeds, %d failed, %.1f seeds/s; %+v\n", n, failed, float64(n)/time.Since(start).Seconds(), sum)
+	fmt.Printf("%d seeds, %d failed, %.1f seeds/s; %+v\n", n, failed, float64(n)/time.Since(start).Seconds(), *sum)
 	return failed == 0
 }

@@ -18,7 +18,7 @@ func TestConsumerGroupSurvivesKill(t *testing.T) {
 	s, ctx := newTopic(t)
 	ask := func(req kmsg.Request) kmsg.Response {
 		t.Helper()
-		c := dial(t, s.addr)
+		c := dial(t, s.Addr)
 		defer c.conn.Close()
 		return c.ask(req)
 	}
@@ -78,7 +78,7 @@ func TestConsumerGroupSurvivesKill(t *testing.T) {
 		t.Errorf("b commits what it has: %v", kerr.ErrorForCode(code))
 	}
 	expectCode(t, "nobody commits", commit("c", 1, 1, 99), kerr.UnknownMemberID)
-	groups, err := kadm.NewClient(client(t, s.addr)).DescribeConsumerGroups(ctx, "g")
+	groups, err := kadm.NewClient(client(t, s.Addr)).DescribeConsumerGroups(ctx, "g")
 	if g := groups["g"]; err != nil || g.State != "Stable" || len(g.Members) != 2 {
 		t.Errorf("%s, %v", fmt.Sprintf("%+v", g), err)
 	}

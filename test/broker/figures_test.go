@@ -16,16 +16,16 @@ import (
 
 // firstAnswer starts the process and returns how long it takes until it has answered a request.
 func (s *server) firstAnswer() time.Duration {
-	s.t.Helper()
+	s.T.Helper()
 	begin := time.Now()
-	s.launch()
-	eventually(s.t, within(s.t, patience), "the first answer", func() (bool, error) {
-		conn, err := net.Dial("tcp", s.addr)
+	s.Launch()
+	eventually(s.T, within(s.T, patience), "the first answer", func() (bool, error) {
+		conn, err := net.Dial("tcp", s.Addr)
 		if err != nil {
 			return false, err
 		}
 		defer conn.Close()
-		r := &raw{t: s.t, conn: conn}
+		r := &raw{t: s.T, conn: conn}
 		_, err = r.tryAsk(kmsg.NewPtrApiVersionsRequest())
 		return err == nil, err
 	})
@@ -46,8 +46,8 @@ func TestFigures(t *testing.T) {
 	t.Logf("exec to first answer, nearly no data: median %v, %v to %v; resident %d MiB", times[2], times[0], times[4], s.memory("VmRSS")>>20)
 
 	const records, size = 4800, 64 << 10
-	createTopic(t, ctx, s.addr, "bulk", partitions)
-	c := client(t, s.addr, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(256))
+	createTopic(t, ctx, s.Addr, "bulk", partitions)
+	c := client(t, s.Addr, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.MaxBufferedRecords(256))
 	value := string(randomBytes(rand.New(rand.NewPCG(1, 1)), size))
 	begin := time.Now()
 	var failed error
@@ -64,7 +64,7 @@ func TestFigures(t *testing.T) {
 	begin = time.Now()
 	answered := s.firstAnswer()
 	offset := int64(-1)
-	one := client(t, s.addr)
+	one := client(t, s.Addr)
 	r := recordOf("bulk", 0, "after")
 	if err := one.ProduceSync(ctx, r).FirstErr(); err == nil {
 		offset = r.Offset

@@ -30,7 +30,7 @@ const (
 
 func (m *member) ask(req kmsg.Request) kmsg.Response {
 	m.t.Helper()
-	c := dial(m.t, m.s.addr)
+	c := dial(m.t, m.s.Addr)
 	defer c.conn.Close()
 	return c.ask(req)
 }
@@ -128,7 +128,7 @@ func TestGroupSurvivesKill(t *testing.T) {
 
 func describe(t testing.TB, ctx context.Context, s *server) kadm.DescribedGroup {
 	t.Helper()
-	groups, err := kadm.NewClient(client(t, s.addr)).DescribeGroups(ctx, "g")
+	groups, err := kadm.NewClient(client(t, s.Addr)).DescribeGroups(ctx, "g")
 	if err != nil || groups["g"].Err != nil {
 		t.Fatal(err, groups["g"].Err)
 	}
@@ -139,8 +139,8 @@ func describe(t testing.TB, ctx context.Context, s *server) kadm.DescribedGroup 
 func TestConsumerGoesOnAfterKill(t *testing.T) {
 	t.Parallel()
 	s, ctx := newTopic(t)
-	p := client(t, s.addr)
-	c := client(t, s.addr, kgo.ConsumerGroup("g"), kgo.ConsumeTopics("t"), kgo.DisableAutoCommit(), kgo.FetchMaxWait(50*time.Millisecond),
+	p := client(t, s.Addr)
+	c := client(t, s.Addr, kgo.ConsumerGroup("g"), kgo.ConsumeTopics("t"), kgo.DisableAutoCommit(), kgo.FetchMaxWait(50*time.Millisecond),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.HeartbeatInterval(100*time.Millisecond))
 	next := 0
 	for round := range 4 {

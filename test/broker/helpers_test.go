@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -33,157 +32,74 @@ const patience = 30 * time.Second
 // binaries is the folder of the programs under test.
 var binaries string
 
-func TestMain(m *testing.M) { os.Exit(testMain(m)) }
-
-func testMain(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "strandline-broker-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binaries = dir
-	build := exec.Command("go", "build", "-o", dir, "./cmd/strandline", "./test/broker/tight")
-	build.Dir = filepath.Join("..", "..")
-	if _, err := peers.TryRun(build); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+func TestMain(m *testing.M) {
+	os.Exit(peers.BuildMain(m, []string{"./cmd/strandline", "./test/broker/tight"}, func(dir string) { binaries = dir }))
 }
 
-// server is a broker process that can be started again over its data. Its standard output goes to Process, its
-// standard error to a file.
+// server is a broker process that can be started again over its data.
 type server struct {
-	*peers.Process
-	t       testing.TB
-	addr    string
-	dir     string
-	log     string
-	command []string
+	peers.Program
+	dir string
+}
+
+// newServer is a server whose folder is new and whose log may hold no error.
+func newServer(t testing.TB, command func(addr, dir string) []string) *server {
+	t.Helper()
+	s := &server{dir: filepath.Join(t.TempDir(), "data")}
+	s.T, s.Addr, s.Alarms = t, peers.FreeAddress(t), []string{"level=ERROR"}
+	s.Command = func() []string { return command(s.Addr, s.dir) }
+	s.Open()
+	return s
 }
 
 // start starts `strandline serve` with extra flags over a new folder.
 func start(t testing.TB, flags ...string) *server {
 	t.Helper()
-	s := &server{t: t, addr: freeAddress(t), dir: filepath.Join(t.TempDir(), "data")}
-	s.command = append([]string{filepath.Join(binaries, "strandline"), "serve", "--listen", s.addr, "--data-dir", s.dir}, flags...)
-	s.open()
-	return s
+	return newServer(t, func(addr, dir string) []string {
+		return append([]string{filepath.Join(binaries, "strandline"), "serve", "--listen", addr, "--data-dir", dir}, flags...)
+	})
 }
 
 // startTight starts the program of folder tight.
 func startTight(t testing.TB, durability string) *server {
 	t.Helper()
-	s := &server{t: t, addr: freeAddress(t), dir: filepath.Join(t.TempDir(), "data")}
-	s.command = []string{filepath.Join(binaries, "tight"), s.addr, s.dir, durability}
-	s.open()
-	return s
-}
-
-func (s *server) open() {
-	s.t.Helper()
-	s.log = filepath.Join(s.t.TempDir(), "stderr")
-	s.t.Cleanup(func() {
-		text := s.stderr()
-		for _, alarm := range []string{"level=ERROR", "BUG:", "panic:", "fatal error:", "DATA RACE"} {
-			if strings.Contains(text, alarm) {
-				s.t.Errorf("the broker's log holds %q", alarm)
-			}
-		}
-		if s.t.Failed() {
-			const shown = 16 << 10
-			s.t.Logf("standard error of %s:\n%s", s.command[0], text[max(0, len(text)-shown):])
-		}
+	return newServer(t, func(addr, dir string) []string {
+		return []string{filepath.Join(binaries, "tight"), addr, dir, durability}
 	})
-	s.again()
-}
-
-// launch starts the process and does not wait.
-func (s *server) launch() {
-	s.t.Helper()
-	args := append([]string{"-c", `log="$1"; shift; exec "$@" 2>>"$log"`, "sh", s.log}, s.command...)
-	s.Process = peers.Start(s.t, filepath.Base(s.command[0]), exec.Command("sh", args...))
-}
-
-// again starts the process and waits until it is ready.
-func (s *server) again() {
-	s.t.Helper()
-	s.launch()
-	s.WaitLine(s.t, "listening on "+s.addr)
 }
 
 // restart is kill -9 and a new start.
 func (s *server) restart() {
-	s.t.Helper()
+	s.T.Helper()
 	s.Kill()
-	s.again()
-}
-
-// stderr is what all processes of this server have logged.
-func (s *server) stderr() string {
-	b, err := os.ReadFile(s.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
+	s.Again()
 }
 
 // dump ends a broker that hangs and logs what its goroutines do and what is in its folder.
 func (s *server) dump() {
-	s.t.Helper()
+	s.T.Helper()
 	_ = syscall.Kill(s.Pid(), syscall.SIGQUIT)
 	_ = s.Wait()
 	files, _ := exec.Command("ls", "-lR", s.dir).CombinedOutput()
-	b, _ := os.ReadFile(s.log)
-	s.t.Logf("%s\n%s", files, b)
+	s.T.Logf("%s\n%s", files, s.Stderr())
 }
 
 // memory returns a value of /proc/PID/status in bytes, such as VmRSS or VmHWM, its peak.
 func (s *server) memory(name string) int64 {
-	s.t.Helper()
+	s.T.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.Pid()))
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	_, rest, ok := strings.Cut(string(status), name+":")
 	if !ok {
-		s.t.Fatalf("no %s in %s", name, status)
+		s.T.Fatalf("no %s in %s", name, status)
 	}
 	kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
 	if err != nil {
-		s.t.Fatal(err)
+		s.T.Fatal(err)
 	}
 	return kib << 10
-}
-
-// freeAddress returns a free address whose port is below those that the kernel gives to outgoing connections: a client
-// that dials a broker which is down could otherwise be given the broker's port, and then keep it.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	for range 1000 {
-		addr := "127.0.0.1:" + strconv.Itoa(15_000+rand.IntN(17_000))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
-	t.Fatal("no free port")
-	return ""
-}
-
-// seed returns the seed of a test's random choices: STRANDLINE_SEED, or a new one. It is logged.
-func seed(t testing.TB) *rand.Rand {
-	t.Helper()
-	n := rand.Uint64()
-	if s := os.Getenv("STRANDLINE_SEED"); s != "" {
-		var err error
-		if n, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("STRANDLINE_SEED=%d", n)
-	return rand.New(rand.NewPCG(n, 0))
 }
 
 func within(t testing.TB, d time.Duration) context.Context {

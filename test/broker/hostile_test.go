@@ -18,6 +18,8 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/test/peers"
 )
 
 const (
@@ -43,10 +45,10 @@ func (b *bystander) check(what string, producer *kgo.Client) {
 	value := fmt.Sprintf("record %0*d", bystanderBytes, b.sent)
 	b.sent++
 	if err := producer.ProduceSync(ctx, recordOf("bystander", 0, value)).FirstErr(); err != nil {
-		b.t.Fatalf("%s: a bystander cannot write: %v\n%s", what, err, b.s.stderr())
+		b.t.Fatalf("%s: a bystander cannot write: %v\n%s", what, err, b.s.Stderr())
 	}
 	wrote := time.Since(begin)
-	got := readAll(b.t, ctx, b.s.addr, kgo.ReadCommitted(), []string{"bystander"})
+	got := readAll(b.t, ctx, b.s.Addr, kgo.ReadCommitted(), []string{"bystander"})
 	if len(got) != b.sent || got[position{"bystander", 0, int64(b.sent - 1)}] != value {
 		b.t.Fatalf("%s: a bystander reads %d records of %d", what, len(got), b.sent)
 	}
@@ -59,12 +61,12 @@ func (b *bystander) check(what string, producer *kgo.Client) {
 
 // TestHostilePort: whatever strangers do to the port, the broker lives, its memory is bounded, and others are served.
 func TestHostilePort(t *testing.T) {
-	rng := seed(t)
+	rng := peers.Seed(t)
 	s := start(t)
 	ctx := within(t, 2*patience)
-	createTopic(t, ctx, s.addr, "bystander", 1)
+	createTopic(t, ctx, s.Addr, "bystander", 1)
 	b := &bystander{t: t, s: s}
-	producer := client(t, s.addr, kgo.ProducerBatchCompression(kgo.NoCompression()))
+	producer := client(t, s.Addr, kgo.ProducerBatchCompression(kgo.NoCompression()))
 	b.check("in peace", producer)
 	attacks := []struct {
 		name   string
@@ -94,7 +96,7 @@ func newSwarm(t *testing.T, s *server, n int) swarm {
 	t.Helper()
 	var all swarm
 	for range n {
-		conn, err := net.DialTimeout("tcp", s.addr, 10*time.Second)
+		conn, err := net.DialTimeout("tcp", s.Addr, 10*time.Second)
 		if err != nil {
 			t.Fatalf("connection %d: %v", len(all), err)
 		}
@@ -196,7 +198,7 @@ func openMany(t *testing.T, _ *rand.Rand, s *server) func() { return newSwarm(t,
 // sendNonsense sends, for every key and version that is served, requests with random fields, some of them damaged, and
 // random bodies.
 func sendNonsense(t *testing.T, rng *rand.Rand, s *server) func() {
-	versions := dial(t, s.addr).ask(kmsg.NewPtrApiVersionsRequest()).(*kmsg.ApiVersionsResponse)
+	versions := dial(t, s.Addr).ask(kmsg.NewPtrApiVersionsRequest()).(*kmsg.ApiVersionsResponse)
 	var frames [][]byte
 	for _, k := range versions.ApiKeys {
 		for v := k.MinVersion; v <= k.MaxVersion; v++ {
@@ -228,7 +230,7 @@ func sendNonsense(t *testing.T, rng *rand.Rand, s *server) func() {
 	close(work)
 	newSwarm(t, s, 16).each(func(conn net.Conn) {
 		for f := range work {
-			conn = throw(conn, s.addr, f)
+			conn = throw(conn, s.Addr, f)
 		}
 		conn.Close()
 	})

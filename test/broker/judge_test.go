@@ -15,18 +15,18 @@ import (
 func (st *storm) settle() {
 	st.t.Helper()
 	ctx := within(st.t, patience)
-	allStable(st.t, ctx, st.server.addr, stormTopics...)
+	allStable(st.t, ctx, st.server.Addr, stormTopics...)
 }
 
 // judge compares what is in the broker with what its clients know.
 func (st *storm) judge(when string) {
 	st.t.Helper()
 	ctx := within(st.t, patience)
-	allStable(st.t, ctx, st.server.addr, stormTopics...)
-	all := readAll(st.t, ctx, st.server.addr, kgo.ReadUncommitted(), stormTopics)
-	visible := readAll(st.t, ctx, st.server.addr, kgo.ReadCommitted(), stormTopics)
+	allStable(st.t, ctx, st.server.Addr, stormTopics...)
+	all := readAll(st.t, ctx, st.server.Addr, kgo.ReadUncommitted(), stormTopics)
+	visible := readAll(st.t, ctx, st.server.Addr, kgo.ReadCommitted(), stormTopics)
 	// A reader with other limits gets the batches in other portions.
-	again := readAll(st.t, ctx, st.server.addr, kgo.ReadCommitted(), stormTopics, kgo.FetchMaxBytes(4<<10), kgo.FetchMaxPartitionBytes(1<<10))
+	again := readAll(st.t, ctx, st.server.Addr, kgo.ReadCommitted(), stormTopics, kgo.FetchMaxBytes(4<<10), kgo.FetchMaxPartitionBytes(1<<10))
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	v := verdict{st: st, when: when, all: all, visible: visible}
@@ -45,7 +45,7 @@ func (st *storm) judge(when string) {
 	}
 	v.plain()
 	v.ledger()
-	v.copies(groupOffsets(st, kadm.NewClient(client(st.t, st.server.addr))))
+	v.copies(groupOffsets(st, kadm.NewClient(client(st.t, st.server.Addr))))
 	if v.count > 0 {
 		st.t.Errorf("%s: %d findings in all", when, v.count)
 	}

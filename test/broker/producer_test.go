@@ -36,7 +36,7 @@ func newProducer(t testing.TB, s *server, name string, version int, timeout time
 
 func (p *producer) ask(req kmsg.Request) kmsg.Response {
 	p.t.Helper()
-	c := dial(p.t, p.s.addr)
+	c := dial(p.t, p.s.Addr)
 	defer c.conn.Close()
 	return c.ask(req)
 }
@@ -180,7 +180,7 @@ func committedOffset(t testing.TB, s *server, group, topic string, partition int
 	rt.Topic, rt.Partitions = topic, []int32{partition}
 	rg.Topics = append(rg.Topics, rt)
 	req.Groups = append(req.Groups, rg)
-	c := dial(t, s.addr)
+	c := dial(t, s.Addr)
 	defer c.conn.Close()
 	got := c.ask(req).(*kmsg.OffsetFetchResponse).Groups[0]
 	if got.ErrorCode != 0 || len(got.Topics) != 1 {

@@ -78,14 +78,14 @@ func TestWrongFlags(t *testing.T) {
 
 func TestAddressInUse(t *testing.T) {
 	s := start(t)
-	refused(t, []string{"--listen", s.addr}, s.addr, "address already in use")
+	refused(t, []string{"--listen", s.Addr}, s.Addr, "address already in use")
 }
 
 // TestSecondProcess: the folder belongs to the first, which goes on.
 func TestSecondProcess(t *testing.T) {
 	s := start(t)
 	ctx := within(t, patience)
-	c := client(t, s.addr)
+	c := client(t, s.Addr)
 	for round := range 2 {
 		if err := c.ProduceSync(ctx, recordOf("t", 0, fmt.Sprint(round))).FirstErr(); err != nil {
 			t.Fatal(err)
@@ -101,11 +101,11 @@ func TestSecondProcess(t *testing.T) {
 	if err := c.ProduceSync(ctx, recordOf("t", 0, "2")).FirstErr(); err != nil {
 		t.Fatal(err)
 	}
-	if got := len(readAll(t, ctx, s.addr, kgo.ReadCommitted(), []string{"t"})); got != 3 {
+	if got := len(readAll(t, ctx, s.Addr, kgo.ReadCommitted(), []string{"t"})); got != 3 {
 		t.Errorf("%d records after two refused processes, want 3", got)
 	}
 	s.Kill()
-	s.again() // a killed process holds nothing
+	s.Again() // a killed process holds nothing
 }
 
 // TestSignals: Ctrl-C and SIGTERM end the broker cleanly, whatever its clients are doing.
@@ -114,34 +114,34 @@ func TestSignals(t *testing.T) {
 		t.Helper()
 		s := start(t)
 		ctx := within(t, patience)
-		c := client(t, s.addr)
+		c := client(t, s.Addr)
 		if err := c.ProduceSync(ctx, recordOf("t", 0, "before")).FirstErr(); err != nil {
 			t.Fatal(err)
 		}
 		// A silent connection, half a request, a long poll at the end, and a client that does not read its answers.
-		dial(t, s.addr)
-		dial(t, s.addr).conn.Write([]byte{0, 0, 1, 0, 0, 3})
-		poll := dial(t, s.addr)
+		dial(t, s.Addr)
+		dial(t, s.Addr).conn.Write([]byte{0, 0, 1, 0, 0, 3})
+		poll := dial(t, s.Addr)
 		poll.conn.Write(frame(fetchAtEnd("t", 1)))
-		deaf := dial(t, s.addr)
+		deaf := dial(t, s.Addr)
 		for range 50 {
 			deaf.conn.Write(frame(kmsg.NewPtrApiVersionsRequest()))
 		}
 		begin := time.Now()
 		err := end(s)
 		if took := time.Since(begin); err != nil || took > 5*time.Second {
-			t.Errorf("%s: ended after %v with %v:\n%s", name, took, err, s.stderr())
+			t.Errorf("%s: ended after %v with %v:\n%s", name, took, err, s.Stderr())
 		} else {
 			t.Logf("%s: ended after %v", name, took)
 		}
 		if out := s.Output(); strings.Count(out, "\n") != 1 {
 			t.Errorf("standard output holds more than the ready line:\n%s", out)
 		}
-		if strings.Contains(s.stderr(), "listening") {
-			t.Errorf("standard error holds the ready line:\n%s", s.stderr())
+		if strings.Contains(s.Stderr(), "listening") {
+			t.Errorf("standard error holds the ready line:\n%s", s.Stderr())
 		}
-		s.again()
-		if got := readAll(t, ctx, s.addr, kgo.ReadCommitted(), []string{"t"}); len(got) != 1 {
+		s.Again()
+		if got := readAll(t, ctx, s.Addr, kgo.ReadCommitted(), []string{"t"}); len(got) != 1 {
 			t.Errorf("%s: %d records after the restart, want 1", name, len(got))
 		}
 	}
@@ -152,15 +152,15 @@ func TestSignals(t *testing.T) {
 // TestReadyLine: standard output gets one line that says where and how, logs go to standard error.
 func TestReadyLine(t *testing.T) {
 	s := start(t, "--durability", "write")
-	for _, want := range []string{"listening on " + s.addr, s.dir, "durability write"} {
+	for _, want := range []string{"listening on " + s.Addr, s.dir, "durability write"} {
 		if !strings.Contains(s.Output(), want) {
 			t.Errorf("the ready line lacks %q:\n%s", want, s.Output())
 		}
 	}
-	stranger := dial(t, s.addr)
+	stranger := dial(t, s.Addr)
 	stranger.conn.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
 	eventually(t, within(t, patience), "a log line about HTTP", func() (bool, error) {
-		return strings.Contains(s.stderr(), "looks like HTTP"), nil
+		return strings.Contains(s.Stderr(), "looks like HTTP"), nil
 	})
 	if out := s.Output(); strings.Count(out, "\n") != 1 {
 		t.Errorf("standard output holds more than the ready line:\n%s", out)
@@ -172,7 +172,7 @@ func TestFlagsReachClients(t *testing.T) {
 	s := start(t, "--advertise", "broker.example:1234", "--partitions", "5", "--node-id", "42")
 	ctx := within(t, patience)
 	// The advertised address is not ours, so this client must not be sent there.
-	c := dial(t, s.addr)
+	c := dial(t, s.Addr)
 	req := kmsg.NewPtrMetadataRequest()
 	req.Version, req.AllowAutoTopicCreation = 12, true
 	topic := kmsg.NewMetadataRequestTopic()
@@ -194,15 +194,15 @@ func TestFlagsReachClients(t *testing.T) {
 	}
 	cluster := *resp.ClusterID
 	s.restart()
-	c = dial(t, s.addr)
+	c = dial(t, s.Addr)
 	if resp = c.ask(req).(*kmsg.MetadataResponse); *resp.ClusterID != cluster || len(resp.Topics[0].Partitions) != 5 {
 		t.Errorf("after the restart: cluster %s, %d partitions", *resp.ClusterID, len(resp.Topics[0].Partitions))
 	}
 
 	plain := start(t)
-	meta, err := kadm.NewClient(client(t, plain.addr)).BrokerMetadata(ctx)
+	meta, err := kadm.NewClient(client(t, plain.Addr)).BrokerMetadata(ctx)
 	if err != nil || meta.Controller != 1 || len(meta.Brokers) != 1 || meta.Brokers[0].NodeID != 1 ||
-		fmt.Sprintf("%s:%d", meta.Brokers[0].Host, meta.Brokers[0].Port) != plain.addr {
+		fmt.Sprintf("%s:%d", meta.Brokers[0].Host, meta.Brokers[0].Port) != plain.Addr {
 		t.Errorf("without flags: %+v, %v", meta, err)
 	}
 	if meta.Cluster == cluster {
@@ -214,7 +214,7 @@ func TestFlagsReachClients(t *testing.T) {
 func TestDurabilityWriteSurvivesKill(t *testing.T) {
 	s := start(t, "--durability", "write")
 	ctx := within(t, patience)
-	c := client(t, s.addr, kgo.ProducerLinger(0))
+	c := client(t, s.Addr, kgo.ProducerLinger(0))
 	n := 0
 	for range 3 {
 		for range 200 {
@@ -225,7 +225,7 @@ func TestDurabilityWriteSurvivesKill(t *testing.T) {
 		}
 		s.restart()
 	}
-	got := readAll(t, ctx, s.addr, kgo.ReadUncommitted(), []string{"t"})
+	got := readAll(t, ctx, s.Addr, kgo.ReadUncommitted(), []string{"t"})
 	for i := range n {
 		if v := got[position{"t", 0, int64(i)}]; v != fmt.Sprint(i) {
 			t.Fatalf("offset %d of %d holds %q", i, n, v)

@@ -17,6 +17,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/strandline-io/strandline/test/peers"
 )
 
 // The topics of a storm: plain gets idempotent records, ledger transactions, and copy what a group of transactional
@@ -75,13 +77,13 @@ func TestKillStorm(t *testing.T) {
 
 // weather runs one storm and judges what it left.
 func weather(t *testing.T, s *server, kills int) {
-	rng := seed(t)
+	rng := peers.Seed(t)
 	st := &storm{
 		t: t, server: s, ctx: within(t, 3*patience), stopping: make(chan struct{}),
 		acknowledged: content{}, early: content{}, doubts: map[string]int{},
 	}
 	for _, topic := range stormTopics {
-		createTopic(t, st.ctx, s.addr, topic, partitions)
+		createTopic(t, st.ctx, s.Addr, topic, partitions)
 	}
 	writers, readers := st.launch(rng)
 	for k := range kills {
@@ -169,14 +171,14 @@ func (st *storm) strike(k int, rng *rand.Rand) {
 	}
 	st.server.Kill()
 	for range rng.IntN(3) {
-		st.server.launch()
+		st.server.Launch()
 		wait(rng.IntN(25))
 		st.server.Kill()
 	}
 	if k%3 == 2 {
 		wait(200) // long enough for clients to give up dialing once
 	}
-	st.server.again()
+	st.server.Again()
 }
 
 func wait(ms int) { <-time.After(time.Duration(ms) * time.Millisecond) }
@@ -206,12 +208,12 @@ func (st *storm) stopped() bool {
 func (st *storm) doubt(format string, args ...any) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.doubts[strings.ReplaceAll(fmt.Sprintf(format, args...), st.server.addr, "ADDRESS")]++
+	st.doubts[strings.ReplaceAll(fmt.Sprintf(format, args...), st.server.Addr, "ADDRESS")]++
 }
 
 // produce writes idempotently, several batches in flight. Every record must be acknowledged: nothing here may fail.
 func (st *storm) produce(id int, rng *rand.Rand) {
-	c, err := kgo.NewClient(options(st.server.addr, kgo.ProducerLinger(0), kgo.MaxBufferedRecords(64))...)
+	c, err := kgo.NewClient(options(st.server.Addr, kgo.ProducerLinger(0), kgo.MaxBufferedRecords(64))...)
 	if err != nil {
 		st.t.Error(err)
 		return
@@ -243,7 +245,7 @@ func filler(rng *rand.Rand) string { return strings.Repeat("x", rng.IntN(200)) }
 
 // transact writes transactions to ledger, one of three aborted.
 func (st *storm) transact(id int, rng *rand.Rand) {
-	opts := options(st.server.addr, kgo.TransactionalID(fmt.Sprint("writer-", id)), kgo.TransactionTimeout(patience), kgo.ProducerLinger(0))
+	opts := options(st.server.Addr, kgo.TransactionalID(fmt.Sprint("writer-", id)), kgo.TransactionTimeout(patience), kgo.ProducerLinger(0))
 	if id == 0 {
 		opts = append(opts, oldTransactions())
 	}
@@ -330,7 +332,7 @@ func (st *storm) oneTransaction(c *kgo.Client, name string, rng *rand.Rand) erro
 // abandon leaves transactions open whose clients then are gone; only their timeout ends them.
 func (st *storm) abandon(rng *rand.Rand) {
 	for n := 0; !st.stopped(); n++ {
-		c, err := kgo.NewClient(options(st.server.addr, kgo.TransactionalID(fmt.Sprint("orphan-", n)), kgo.TransactionTimeout(time.Second), kgo.ProducerLinger(0))...)
+		c, err := kgo.NewClient(options(st.server.Addr, kgo.TransactionalID(fmt.Sprint("orphan-", n)), kgo.TransactionTimeout(time.Second), kgo.ProducerLinger(0))...)
 		if err != nil {
 			st.t.Error(err)
 			return
@@ -379,7 +381,7 @@ func (st *storm) copy(id int, rng *rand.Rand) {
 // one that could not say farewell holds the group up until its session ends, so that is short.
 func (st *storm) copierOptions(id int) []kgo.Opt {
 	name := fmt.Sprint("copier-", id)
-	opts := options(st.server.addr, kgo.ConsumerGroup(copiers), kgo.ConsumeTopics(plainTopic),
+	opts := options(st.server.Addr, kgo.ConsumerGroup(copiers), kgo.ConsumeTopics(plainTopic),
 		kgo.TransactionalID(name), kgo.TransactionTimeout(patience), kgo.ProducerLinger(0),
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.FetchMaxWait(100*time.Millisecond),
@@ -426,7 +428,7 @@ func (st *storm) copied() bool {
 	if !st.stopped() {
 		return false
 	}
-	c, err := kgo.NewClient(options(st.server.addr)...)
+	c, err := kgo.NewClient(options(st.server.Addr)...)
 	if err != nil {
 		return false
 	}
@@ -464,7 +466,7 @@ func (st *storm) fetchError(who, topic string, p int32, err error) {
 
 // watch reads ledger and copy read_committed all the time, over all restarts.
 func (st *storm) watch(ctx context.Context) {
-	c, err := kgo.NewClient(options(st.server.addr, kgo.ConsumeTopics(ledgerTopic, copyTopic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+	c, err := kgo.NewClient(options(st.server.Addr, kgo.ConsumeTopics(ledgerTopic, copyTopic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))...)
 	if err != nil {
 		st.t.Error(err)

@@ -14,6 +14,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/test/peers"
 )
 
 // The names of these tests say which scenario of exactly-once systems they stand for: what has gone wrong elsewhere.
@@ -33,14 +35,14 @@ func newTopic(t *testing.T) (*server, context.Context) {
 	t.Helper()
 	s := start(t)
 	ctx := within(t, patience)
-	createTopic(t, ctx, s.addr, "t", 2)
+	createTopic(t, ctx, s.Addr, "t", 2)
 	return s, ctx
 }
 
 // expect compares what each partition of t shows, in order.
 func expect(t *testing.T, ctx context.Context, s *server, what string, isolation kgo.IsolationLevel, want [2][]string) {
 	t.Helper()
-	found := readAll(t, ctx, s.addr, isolation, []string{"t"})
+	found := readAll(t, ctx, s.Addr, isolation, []string{"t"})
 	var at [2][]position
 	for p := range found {
 		at[p.partition] = append(at[p.partition], p)
@@ -60,7 +62,7 @@ func expect(t *testing.T, ctx context.Context, s *server, what string, isolation
 // expectOffsets compares last stable offset and high watermark of both partitions.
 func expectOffsets(t *testing.T, ctx context.Context, s *server, what string, want [2][2]int64) {
 	t.Helper()
-	listed, err := listOffsets(ctx, client(t, s.addr), "t")
+	listed, err := listOffsets(ctx, client(t, s.Addr), "t")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +146,7 @@ func TestTimeout(t *testing.T) {
 	variants := map[string]func(*server){
 		"up":                   func(*server) {},
 		"killed meanwhile":     func(s *server) { s.restart(); s.restart() },
-		"down at the deadline": func(s *server) { s.Kill(); wait(int(timeout.Milliseconds())); s.again() },
+		"down at the deadline": func(s *server) { s.Kill(); wait(int(timeout.Milliseconds())); s.Again() },
 	}
 	for name, disturb := range variants {
 		t.Run(name, func(t *testing.T) {
@@ -159,7 +161,7 @@ func TestTimeout(t *testing.T) {
 				}
 				disturb(s)
 				ready := time.Now()
-				allStable(t, ctx, s.addr, "t")
+				allStable(t, ctx, s.Addr, "t")
 				// The marker says when it was decided, however slow this test is.
 				decided := lastMarker(t, ctx, s)
 				if late := decided.Sub(ready); decided.Sub(begin) > 2*timeout && late > timeout/2 {
@@ -196,7 +198,7 @@ func TestTimeout(t *testing.T) {
 // lastMarker is the time of the newest marker in t.
 func lastMarker(t *testing.T, ctx context.Context, s *server) time.Time {
 	t.Helper()
-	c := client(t, s.addr, kgo.KeepControlRecords(), kgo.ConsumeTopics("t"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
+	c := client(t, s.Addr, kgo.KeepControlRecords(), kgo.ConsumeTopics("t"), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 	defer c.Close()
 	var newest time.Time
 	for seen := 0; seen < 2; {
@@ -254,7 +256,7 @@ func TestReplacedProducer(t *testing.T) {
 				s.restart()
 			}
 			young := newProducer(t, s, "p", version, time.Minute)
-			listed, err := listOffsets(ctx, client(t, s.addr), "t")
+			listed, err := listOffsets(ctx, client(t, s.Addr), "t")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -305,7 +307,7 @@ func TestAbortLoop(t *testing.T) {
 	s, ctx := newTopic(t)
 	seen := make(chan string, 100)
 	read := func() {
-		c := client(t, s.addr, kgo.ConsumeTopics("t"), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+		c := client(t, s.Addr, kgo.ConsumeTopics("t"), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 			kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(20*time.Millisecond))
 		go func() {
 			for {
@@ -355,7 +357,7 @@ func TestAbortLoop(t *testing.T) {
 // TestKillWhileEnding (B7): a broker that is killed while it commits has either committed everywhere or nowhere, and
 // finishes by itself.
 func TestKillWhileEnding(t *testing.T) {
-	rng := seed(t)
+	rng := peers.Seed(t)
 	s, ctx := newTopic(t)
 	p := newProducer(t, s, "p", 2, time.Minute)
 	var want [2][]string
@@ -369,11 +371,11 @@ func TestKillWhileEnding(t *testing.T) {
 			t.Fatal(kerr.ErrorForCode(code))
 		}
 		end := p.endRequest(true)
-		dial(t, s.addr).conn.Write(frame(end))
+		dial(t, s.Addr).conn.Write(frame(end))
 		<-time.After(time.Duration(rng.IntN(600)) * time.Microsecond)
 		s.Kill()
-		s.again()
-		listed, err := listOffsets(ctx, client(t, s.addr), "t")
+		s.Again()
+		listed, err := listOffsets(ctx, client(t, s.Addr), "t")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -398,7 +400,7 @@ func TestKillWhileEnding(t *testing.T) {
 		} else if got, code := committedOffset(t, s, "g", "t", 0, true); code != 0 || got == offset {
 			t.Errorf("round %d: not committed, and the group's offset is %d, code %d", round, got, code)
 		}
-		allStable(t, ctx, s.addr, "t")
+		allStable(t, ctx, s.Addr, "t")
 	}
 	t.Logf("%d of 10 commits were durable before the kill", before)
 	expect(t, ctx, s, "in the end", kgo.ReadCommitted(), want)
@@ -408,8 +410,8 @@ func TestKillWhileEnding(t *testing.T) {
 func TestStateBehindASnapshot(t *testing.T) {
 	s := startTight(t, "fsync")
 	ctx := within(t, patience)
-	createTopic(t, ctx, s.addr, "t", 2)
-	createTopic(t, ctx, s.addr, "filler", 1)
+	createTopic(t, ctx, s.Addr, "t", 2)
+	createTopic(t, ctx, s.Addr, "filler", 1)
 	ended := newProducer(t, s, "ended", 2, time.Minute)
 	ended.mustWrite("t", 1, "aborted")
 	ended.mustEnd(false)
@@ -432,7 +434,7 @@ func TestStateBehindASnapshot(t *testing.T) {
 		return names
 	}
 	before := journal()
-	c := client(t, s.addr, kgo.ProducerBatchCompression(kgo.NoCompression()))
+	c := client(t, s.Addr, kgo.ProducerBatchCompression(kgo.NoCompression()))
 	eventually(t, ctx, "that the journal is freed", func() (bool, error) {
 		if err := c.ProduceSync(ctx, recordOf("filler", 0, fmt.Sprintf("%020000d", 0))).FirstErr(); err != nil {
 			t.Fatal(err)

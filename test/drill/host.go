@@ -6,10 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -106,28 +103,6 @@ func (c *cluster) forget(ctx context.Context, job string) {
 		}
 	}
 	_, _ = admin.DeleteTopics(ctx, names...) // what stays is only in the way
-}
-
-// lowestPort and portCount: below the range from which systems give ports to those who call, else a client that looks
-// for a broker that is away could be given its port.
-const (
-	lowestPort = 20000
-	portCount  = 12000
-)
-
-// address is where the round's broker listens.
-func (r *round) address() (string, error) {
-	if r.external != nil {
-		return r.external.Addr, nil
-	}
-	for range 100 {
-		addr := "127.0.0.1:" + strconv.Itoa(lowestPort+rand.IntN(portCount))
-		l, err := net.Listen("tcp", addr)
-		if err == nil {
-			return addr, l.Close()
-		}
-	}
-	return "", fmt.Errorf("no free port from %d to %d", lowestPort, lowestPort+portCount)
 }
 
 // azuriteStore is a container of its own for a round.

@@ -177,8 +177,10 @@ func (e environment) play(ctx context.Context, o options, seed uint64) (err erro
 	if e.azurite != "" {
 		r.store, r.storeEnv = azuriteStore(e.azurite, seed)
 	}
-	if r.brokers, err = r.address(); err != nil {
-		return err
+	if r.external != nil {
+		r.brokers = r.external.Addr
+	} else {
+		r.brokers = peers.FreeAddress(newHost(ctx))
 	}
 	if err = r.run(ctx); err == nil && !o.keep {
 		return os.RemoveAll(dir)

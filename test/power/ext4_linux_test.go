@@ -76,14 +76,14 @@ func ext4InNamespace(t *testing.T) {
 }
 
 func ext4(t *testing.T, durability string, cuts int) figures {
-	rng := seed(t)
+	rng := peers.Seed(t)
 	d := attach(t)
-	p := &plant{t: t, addr: freeAddress(t), before: d.shutdown, after: d.remount}
-	p.command = func() []string {
-		return []string{filepath.Join(binaries, "tight"), p.addr, filepath.Join(d.dir, "data"), durability}
+	p := &plant{Program: peers.Program{T: t, Addr: peers.FreeAddress(t)}, before: d.shutdown, after: d.remount}
+	p.Command = func() []string {
+		return []string{filepath.Join(binaries, "tight"), p.Addr, filepath.Join(d.dir, "data"), durability}
 	}
 	t.Cleanup(func() { p.Kill() })
-	p.open()
+	p.Open()
 	return run(t, p, rng, cuts, durability == "fsync")
 }
 

@@ -91,7 +91,7 @@ func run(t *testing.T, p *plant, rng *rand.Rand, cuts int, durable bool) figures
 // createTopics waits for a durable answer: with Durability write a topic, too, may be lost.
 func (l *load) createTopics() {
 	l.t.Helper()
-	c, err := client(l.plant.addr)
+	c, err := client(l.plant.Addr)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -104,7 +104,7 @@ func (l *load) createTopics() {
 		if err := l.plant.Interrupt(); err != nil {
 			l.t.Fatal(err)
 		}
-		l.plant.start()
+		l.plant.Again()
 	}
 }
 
@@ -136,11 +136,11 @@ func (l *load) outage(rng *rand.Rand) {
 	l.life.Add(1)
 	l.plant.cut()
 	for range rng.IntN(3) {
-		l.plant.launch()
+		l.plant.Launch()
 		pause(rng.IntN(30))
 		l.plant.cut()
 	}
-	l.plant.start()
+	l.plant.Again()
 	l.life.Add(1)
 }
 
@@ -178,7 +178,7 @@ func (l *load) stopped() bool {
 func (l *load) doubt(format string, args ...any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.doubts[strings.ReplaceAll(fmt.Sprintf(format, args...), l.plant.addr, "ADDRESS")]++
+	l.doubts[strings.ReplaceAll(fmt.Sprintf(format, args...), l.plant.Addr, "ADDRESS")]++
 }
 
 // since returns begin if the broker has lived without a cut from then to now, else something odd.
@@ -196,7 +196,7 @@ func record(topic string, rng *rand.Rand, value string) *kgo.Record {
 
 // produce writes idempotently, several batches in flight.
 func (l *load) produce(id int, rng *rand.Rand) {
-	c, err := client(l.plant.addr, kgo.MaxBufferedRecords(64))
+	c, err := client(l.plant.Addr, kgo.MaxBufferedRecords(64))
 	if err != nil {
 		l.t.Error(err)
 		return
@@ -242,7 +242,7 @@ func (l *load) initialize(c *kgo.Client) {
 // transact writes transactions to ledger, one of four aborted.
 func (l *load) transact(id int, rng *rand.Rand) {
 	for n := 0; !l.stopped(); {
-		c, err := client(l.plant.addr, kgo.TransactionalID(fmt.Sprint("writer-", id)), kgo.TransactionTimeout(patience))
+		c, err := client(l.plant.Addr, kgo.TransactionalID(fmt.Sprint("writer-", id)), kgo.TransactionTimeout(patience))
 		if err != nil {
 			l.t.Error(err)
 			return
@@ -289,7 +289,7 @@ func (l *load) oneTransaction(c *kgo.Client, name string, rng *rand.Rand) error 
 
 // mark commits growing offsets.
 func (l *load) mark() {
-	c, err := client(l.plant.addr)
+	c, err := client(l.plant.Addr)
 	if err != nil {
 		l.t.Error(err)
 		return
@@ -311,7 +311,7 @@ func (l *load) mark() {
 
 // churn makes topics, fills them and deletes them when their records have moved to files of their own.
 func (l *load) churn() {
-	c, err := client(l.plant.addr, kgo.AllowAutoTopicCreation(), kgo.DisableIdempotentWrite(), kgo.UnknownTopicRetries(3))
+	c, err := client(l.plant.Addr, kgo.AllowAutoTopicCreation(), kgo.DisableIdempotentWrite(), kgo.UnknownTopicRetries(3))
 	if err != nil {
 		l.t.Error(err)
 		return
@@ -339,7 +339,7 @@ func (l *load) churn() {
 
 // watch reads all the time: what it sees must stay.
 func (l *load) watch(ctx context.Context) {
-	c, err := client(l.plant.addr, kgo.ConsumeTopics(ledgerTopic, plainTopic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
+	c, err := client(l.plant.Addr, kgo.ConsumeTopics(ledgerTopic, plainTopic), kgo.FetchIsolationLevel(kgo.ReadCommitted()),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchMaxWait(50*time.Millisecond))
 	if err != nil {
 		l.t.Error(err)
@@ -370,8 +370,8 @@ func (l *load) watch(ctx context.Context) {
 func (l *load) judge() figures {
 	l.t.Helper()
 	l.endOpenTransactions()
-	plain := readAll(l.t, l.ctx, l.plant.addr, kgo.ReadUncommitted(), plainTopic)
-	ledger := readAll(l.t, l.ctx, l.plant.addr, kgo.ReadCommitted(), ledgerTopic)
+	plain := readAll(l.t, l.ctx, l.plant.Addr, kgo.ReadUncommitted(), plainTopic)
+	ledger := readAll(l.t, l.ctx, l.plant.Addr, kgo.ReadCommitted(), ledgerTopic)
 	for _, topic := range []map[position]string{plain, ledger} {
 		once := map[string]bool{}
 		for _, value := range topic {
@@ -400,7 +400,7 @@ func (l *load) judge() figures {
 // endOpenTransactions takes over the writers' names, so that what they left open is aborted.
 func (l *load) endOpenTransactions() {
 	for i := range 3 {
-		c, err := client(l.plant.addr, kgo.TransactionalID(fmt.Sprint("writer-", i)))
+		c, err := client(l.plant.Addr, kgo.TransactionalID(fmt.Sprint("writer-", i)))
 		if err == nil {
 			_, _, err = c.ProducerID(l.ctx)
 			c.Close()
@@ -470,7 +470,7 @@ func (l *load) judgeTransactions(ledger map[position]string, f *figures) {
 }
 
 func (l *load) judgeBookmark() {
-	c, err := client(l.plant.addr)
+	c, err := client(l.plant.Addr)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -5,14 +5,7 @@ package power
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
-	"os/exec"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -28,73 +21,22 @@ const patience = 60 * time.Second
 // binaries is the folder of the programs under test.
 var binaries string
 
-func TestMain(m *testing.M) { os.Exit(testMain(m)) }
-
-func testMain(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "strandline-power-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(dir)
-	binaries = dir
-	build := exec.Command("go", "build", "-o", dir, "./test/broker/tight", "./test/power/volatile")
-	build.Dir = filepath.Join("..", "..")
-	if _, err := peers.TryRun(build); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return m.Run()
+func TestMain(m *testing.M) {
+	os.Exit(peers.BuildMain(m, []string{"./test/broker/tight"}, func(dir string) { binaries = dir }))
 }
 
 // plant is a broker whose power can be cut. Everything but the log is gone with it that its disk does not keep.
 type plant struct {
-	*peers.Process
-	t       testing.TB
-	addr    string
-	log     string // its standard error, of all lives
-	command func() []string
+	peers.Program
 	// disk, when not nil, loses what is not synced: before is called when the broker is still alive, after when it is
 	// dead.
 	before, after func()
 	cuts          int
 }
 
-// open starts a plant for the first time.
-func (p *plant) open() {
-	p.t.Helper()
-	p.log = filepath.Join(p.t.TempDir(), "stderr")
-	p.t.Cleanup(func() {
-		text := p.stderr()
-		for _, alarm := range []string{"BUG:", "panic:", "fatal error:", "DATA RACE"} {
-			if strings.Contains(text, alarm) {
-				p.t.Errorf("the broker's log holds %q", alarm)
-			}
-		}
-		if p.t.Failed() {
-			const shown = 16 << 10
-			p.t.Logf("standard error of the broker:\n%s", text[max(0, len(text)-shown):])
-		}
-	})
-	p.start()
-}
-
-// launch starts the process and does not wait.
-func (p *plant) launch() {
-	p.t.Helper()
-	args := append([]string{"-c", `log="$1"; shift; exec "$@" 2>>"$log"`, "sh", p.log}, p.command()...)
-	p.Process = peers.Start(p.t, "broker", exec.Command("sh", args...))
-}
-
-func (p *plant) start() {
-	p.t.Helper()
-	p.launch()
-	p.WaitLine(p.t, "listening on "+p.addr)
-}
-
 // cut cuts the power.
 func (p *plant) cut() {
-	p.t.Helper()
+	p.T.Helper()
 	if p.before != nil {
 		p.before()
 	}
@@ -103,43 +45,6 @@ func (p *plant) cut() {
 		p.after()
 	}
 	p.cuts++
-}
-
-func (p *plant) stderr() string {
-	b, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(b)
-}
-
-// freeAddress returns a free address whose port is below those that the kernel gives to outgoing connections: a client
-// that dials a broker which is down could otherwise be given the broker's port, and then keep it.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	for range 1000 {
-		addr := "127.0.0.1:" + strconv.Itoa(15_000+rand.IntN(17_000))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			l.Close()
-			return addr
-		}
-	}
-	t.Fatal("no free port")
-	return ""
-}
-
-// seed returns the source of a test's random choices, from STRANDLINE_SEED or new. It is logged.
-func seed(t testing.TB) *rand.Rand {
-	t.Helper()
-	n := rand.Uint64()
-	if s := os.Getenv("STRANDLINE_SEED"); s != "" {
-		var err error
-		if n, err = strconv.ParseUint(s, 10, 64); err != nil {
-			t.Fatal(err)
-		}
-	}
-	t.Logf("STRANDLINE_SEED=%d", n)
-	return rand.New(rand.NewPCG(n, 0))
 }
 
 // pause lets a random time pass; it is what is tested, nothing waits for it.

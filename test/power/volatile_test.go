@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+
+	"github.com/strandline-io/strandline/test/peers"
 )
 
 // TestVolatile cuts the power of a broker on a disk that forgets what is not synced. With Durability write it must be
@@ -20,12 +22,12 @@ func TestVolatile(t *testing.T) {
 }
 
 func volatile(t *testing.T, durability string, cuts int) figures {
-	rng := seed(t)
-	p := &plant{t: t, addr: freeAddress(t)}
+	rng := peers.Seed(t)
+	p := &plant{Program: peers.Program{T: t, Addr: peers.FreeAddress(t)}}
 	dir := filepath.Join(t.TempDir(), "data")
-	p.command = func() []string {
-		return []string{filepath.Join(binaries, "volatile"), p.addr, dir, durability, strconv.FormatUint(rng.Uint64(), 10)}
+	p.Command = func() []string {
+		return []string{filepath.Join(binaries, "tight"), p.Addr, dir, durability, strconv.FormatUint(rng.Uint64(), 10)}
 	}
-	p.open()
+	p.Open()
 	return run(t, p, rng, cuts, durability == "fsync")
 }

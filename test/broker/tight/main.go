@@ -1,5 +1,6 @@
 // Command tight is `strandline serve` with a journal so small that segments are sealed, moved to the partitions' files
-// and covered by snapshots all the time, and verified: tight LISTEN DATA-DIR fsync|write.
+// and covered by snapshots all the time, and verified: tight LISTEN DATA-DIR fsync|write [SEED]. With a seed its disk loses what
+// is not synced when the process dies (vfs.Volatile).
 package main
 
 import (
@@ -8,9 +9,11 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/strandline-io/strandline/broker"
+	"github.com/strandline-io/strandline/internal/vfs"
 )
 
 const (
@@ -26,8 +29,8 @@ func main() {
 }
 
 func run(args []string) error {
-	if len(args) != 3 {
-		return fmt.Errorf("want LISTEN DATA-DIR fsync|write, got %q", args)
+	if len(args) != 3 && len(args) != 4 {
+		return fmt.Errorf("want LISTEN DATA-DIR fsync|write [SEED], got %q", args)
 	}
 	cfg := broker.Config{
 		Listen: args[0], DataDir: args[1], DefaultPartitions: 4,
@@ -38,6 +41,13 @@ func run(args []string) error {
 	}
 	if args[2] == "write" {
 		cfg.Durability = broker.DurabilityWrite
+	}
+	if len(args) == 4 {
+		seed, err := strconv.ParseUint(args[3], 10, 64)
+		if err != nil {
+			return err
+		}
+		cfg.FS = vfs.Volatile(vfs.OS(args[1]), seed)
 	}
 	b, err := broker.New(cfg)
 	if err != nil {

@@ -50,15 +50,7 @@ func TestDeleteRecords(t *testing.T) {
 		t.Helper()
 		f := func(timestamp, want int64) {
 			t.Helper()
-			req := kmsg.NewPtrListOffsetsRequest()
-			req.Version, req.ReplicaID = 7, -1
-			rt := kmsg.NewListOffsetsRequestTopic()
-			rt.Topic = "t"
-			p := kmsg.NewListOffsetsRequestTopicPartition()
-			p.Timestamp = timestamp
-			rt.Partitions = append(rt.Partitions, p)
-			req.Topics = append(req.Topics, rt)
-			if got := ask[*kmsg.ListOffsetsResponse](c, req).Topics[0].Partitions[0]; got.Offset != want {
+			if got := listOffset(c, "t", timestamp); got.Offset != want {
 				t.Errorf("%s: timestamp %d is at offset %d, want %d", when, timestamp, got.Offset, want)
 			}
 		}

@@ -22,14 +22,8 @@ func TestListOffsets(t *testing.T) {
 	const epoch = 1
 	f := func(name string, version int16, isolation int8, timestamp, wantOffset, wantTimestamp int64, wantEpoch int32, wantCode int16) {
 		t.Helper()
-		req := kmsg.NewPtrListOffsetsRequest()
-		req.Version, req.IsolationLevel, req.ReplicaID = version, isolation, -1
-		rt := kmsg.NewListOffsetsRequestTopic()
-		rt.Topic = "t"
-		p := kmsg.NewListOffsetsRequestTopicPartition()
-		p.Timestamp = timestamp
-		rt.Partitions = append(rt.Partitions, p)
-		req.Topics = append(req.Topics, rt)
+		req := listOffsetsRequest("t", version, timestamp)
+		req.IsolationLevel = isolation
 		got := ask[*kmsg.ListOffsetsResponse](c, req).Topics[0].Partitions[0]
 		if version < 4 {
 			wantEpoch = -1
@@ -67,14 +61,8 @@ func TestListOffsetsBeyondTheLastStable(t *testing.T) {
 	initProducer(c, "open").write("t", topic, 0, "b") // at time 1
 	f := func(isolation int8, want int64) {
 		t.Helper()
-		req := kmsg.NewPtrListOffsetsRequest()
-		req.Version, req.IsolationLevel, req.ReplicaID = 5, isolation, -1
-		rt := kmsg.NewListOffsetsRequestTopic()
-		rt.Topic = "t"
-		p := kmsg.NewListOffsetsRequestTopicPartition()
-		p.Timestamp = 1
-		rt.Partitions = append(rt.Partitions, p)
-		req.Topics = append(req.Topics, rt)
+		req := listOffsetsRequest("t", 5, 1)
+		req.IsolationLevel = isolation
 		if got := ask[*kmsg.ListOffsetsResponse](c, req).Topics[0].Partitions[0]; got.Offset != want || got.ErrorCode != 0 {
 			t.Errorf("isolation %d: %+v, want offset %d", isolation, got, want)
 		}
@@ -88,15 +76,8 @@ func TestListOffsetsRefusals(t *testing.T) {
 	createTopic(c, "t", 1)
 	f := func(name string, want int16, change func(*kmsg.ListOffsetsRequestTopic)) {
 		t.Helper()
-		req := kmsg.NewPtrListOffsetsRequest()
-		req.Version, req.ReplicaID = 6, -1
-		rt := kmsg.NewListOffsetsRequestTopic()
-		rt.Topic = "t"
-		p := kmsg.NewListOffsetsRequestTopicPartition()
-		p.Timestamp = -1
-		rt.Partitions = append(rt.Partitions, p)
-		change(&rt)
-		req.Topics = append(req.Topics, rt)
+		req := listOffsetsRequest("t", 6, -1)
+		change(&req.Topics[0])
 		for _, p := range ask[*kmsg.ListOffsetsResponse](c, req).Topics[0].Partitions {
 			if p.ErrorCode != want || p.Offset != -1 {
 				t.Errorf("%s: %+v, want code %d", name, p, want)
@@ -139,16 +120,21 @@ func TestOffsetForLeaderEpoch(t *testing.T) {
 	f(2, 1, -1, -1, 75)
 }
 
-// listOffset asks for one partition's offset at a time, or by one of the special timestamps.
-func listOffset(c *rawClient, topic string, timestamp int64) kmsg.ListOffsetsResponseTopicPartition {
-	c.t.Helper()
+// listOffsetsRequest asks for the offset of a topic's first partition at a time, or by one of the special timestamps.
+func listOffsetsRequest(topic string, version int16, timestamp int64) *kmsg.ListOffsetsRequest {
 	req := kmsg.NewPtrListOffsetsRequest()
-	req.Version, req.ReplicaID = 8, -1
+	req.Version, req.ReplicaID = version, -1
 	rt := kmsg.NewListOffsetsRequestTopic()
 	rt.Topic = topic
 	p := kmsg.NewListOffsetsRequestTopicPartition()
 	p.Timestamp = timestamp
 	rt.Partitions = append(rt.Partitions, p)
 	req.Topics = append(req.Topics, rt)
-	return ask[*kmsg.ListOffsetsResponse](c, req).Topics[0].Partitions[0]
+	return req
+}
+
+// listOffset sends it.
+func listOffset(c *rawClient, topic string, timestamp int64) kmsg.ListOffsetsResponseTopicPartition {
+	c.t.Helper()
+	return ask[*kmsg.ListOffsetsResponse](c, listOffsetsRequest(topic, 8, timestamp)).Topics[0].Partitions[0]
 }

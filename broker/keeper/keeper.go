@@ -59,7 +59,7 @@ type Config struct {
 // Keeper follows the loop at a distance, one sealed journal segment after another: it replays the segment's heads into
 // a second machine, moves batches to the partitions' own files, stores the second machine's state as a snapshot when one
 // is due, and frees what both have passed. The loop never waits for it, except that Produce is slowed when the journal
-// reaches its bound. Sealed, Deleted and Marked may be called from anywhere; the rest happens in Run.
+// reaches its bound. Sealed, Deleted, Trimmed and Marked may be called from anywhere; the rest happens in Run.
 type Keeper struct {
 	cfg        Config
 	env        Env
@@ -159,10 +159,12 @@ func (k *Keeper) work() error {
 				return err
 			}
 		}
+		var left []error // what cannot be removed now goes at the next start
 		for _, id := range short {
-			if err := k.trim(id); err != nil {
-				return err // what is left behind goes at the next start
-			}
+			left = append(left, k.trim(id))
+		}
+		if err := errors.Join(left...); err != nil {
+			return err
 		}
 		if segment == 0 {
 			return k.move(k.atBound())

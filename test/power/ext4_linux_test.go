@@ -31,7 +31,7 @@ const (
 	within = "STRANDLINE_POWER_NAMESPACE"
 )
 
-// TestExt4 shuts an ext4 file system down under the broker: what was not synced is lost as the kernel has it. The file
+// TestExt4 shuts an ext4 file system down when the broker dies: what was not synced is lost as the kernel has it. The file
 // system lies in a file behind a loop device, mounted in a mount namespace of a process of its own, so that mount
 // and device are gone with that process however it ends.
 func TestExt4(t *testing.T) {
@@ -78,7 +78,7 @@ func ext4InNamespace(t *testing.T) {
 func ext4(t *testing.T, durability string, cuts int) figures {
 	rng := peers.Seed(t)
 	d := attach(t)
-	p := &plant{Program: peers.Program{T: t, Addr: peers.FreeAddress(t)}, before: d.shutdown, after: d.remount}
+	p := &plant{Program: peers.Program{T: t, Addr: peers.FreeAddress(t)}, lose: d.lose}
 	p.Command = func() []string {
 		return []string{filepath.Join(binaries, "tight"), p.Addr, filepath.Join(d.dir, "data"), durability}
 	}
@@ -155,6 +155,15 @@ func (d *disk) mustBeOurs() {
 	if unix.Major(named.Rdev) != loopMajor || named.Rdev != opened.Rdev || strings.TrimSpace(string(backing)) != d.image {
 		d.t.Fatalf("%s is device %d over %q, not a loop device over %q", d.device, named.Rdev, backing, d.image)
 	}
+}
+
+// lose drops what is not synced. The broker dies first: a synchronisation that is under way when ext4 is shut down can
+// answer with success although the extents it wrote stay marked as unwritten (Linux 6.18: the conversion fails before the
+// journal counts as aborted), and a broker that lives would pass that on. A machine without power passes nothing on.
+func (d *disk) lose() {
+	d.t.Helper()
+	d.shutdown()
+	d.remount()
 }
 
 // shutdown lets the file system stop where it is: nothing that is not on the device gets there any more.

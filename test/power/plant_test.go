@@ -28,21 +28,17 @@ func TestMain(m *testing.M) {
 // plant is a broker whose power can be cut. Everything but the log is gone with it that its disk does not keep.
 type plant struct {
 	peers.Program
-	// disk, when not nil, loses what is not synced: before is called when the broker is still alive, after when it is
-	// dead.
-	before, after func()
-	cuts          int
+	// lose, when not nil, makes the disk lose what is not synced. The broker is dead then.
+	lose func()
+	cuts int
 }
 
 // cut cuts the power.
 func (p *plant) cut() {
 	p.T.Helper()
-	if p.before != nil {
-		p.before()
-	}
 	p.Kill()
-	if p.after != nil {
-		p.after()
+	if p.lose != nil {
+		p.lose()
 	}
 	p.cuts++
 }

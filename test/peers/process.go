@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -215,11 +214,25 @@ func CacheDir(t testing.TB) string {
 	return dir
 }
 
-// here is the folder of this source file, where the pom and the settings lie.
-func here() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Dir(file)
-}
+// root is the folder of this module: a test begins in the folder of its package. (What the compiler knows of a source file's
+// place is gone with -trimpath.)
+var root = sync.OnceValue(func() string {
+	dir, err := os.Getwd()
+	if err != nil {
+		panic(err)
+	}
+	for start := dir; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir
+		}
+		if dir == filepath.Dir(dir) {
+			panic(fmt.Sprintf("no go.mod in %s or above it", start))
+		}
+	}
+})
+
+// here is the folder of this package's source, where the pom and the settings lie.
+func here() string { return filepath.Join(root(), "test", "peers") }
 
 // once builds or installs something at most once for all test processes on the machine: f runs under a lock and only
 // if the marker is missing; a failure leaves no marker.

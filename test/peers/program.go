@@ -22,7 +22,7 @@ func BuildMain(m *testing.M, packages []string, where func(dir string)) int {
 	}
 	defer os.RemoveAll(dir)
 	build := exec.Command("go", append([]string{"build", "-o", dir}, packages...)...)
-	build.Dir = filepath.Join(here(), "..", "..")
+	build.Dir = root()
 	if _, err := TryRun(build); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -14,7 +14,7 @@ func Binary(t testing.TB, pkg string, flags ...string) string {
 	args := append([]string{"build"}, flags...)
 	args = append(args, "-o", out, pkg)
 	cmd := exec.Command("go", args...)
-	cmd.Dir = filepath.Join(here(), "..", "..")
+	cmd.Dir = root()
 	Run(t, cmd)
 	return out
 }

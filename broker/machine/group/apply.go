@@ -208,12 +208,12 @@ func (gs *Groups) applyOffsetsRemoved(r *reader) error {
 	for _, t := range rec.topics {
 		for _, p := range t.partitions {
 			if e := g.entry(t.name, p); e != nil {
-				if mutant.On("deleted offset takes the pending ones along") {
-					gs.drop(g, t.name, e)
+				if mutant.On("pending offsets outlive their deletion") {
+					gs.clearCommitted(e)
+					gs.prune(g, t.name, e)
 					continue
 				}
-				gs.clearCommitted(e)
-				gs.prune(g, t.name, e)
+				gs.drop(g, t.name, e)
 			}
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// OffsetDelete answers an OffsetDelete request, v0 (KIP-496). Offsets of topics that a member subscribes to stay, and
-// so does what an open transaction may still commit.
+// OffsetDelete answers an OffsetDelete request, v0 (KIP-496). Offsets of topics that a member subscribes to stay. The
+// others go with what open transactions would commit (kafka-eos.md D.5).
 func (gs *Groups) OffsetDelete(ctx Context, req *kmsg.OffsetDeleteRequest) {
 	gs.start(ctx)
 	resp := kmsg.NewPtrOffsetDeleteResponse()
@@ -34,7 +34,7 @@ func (gs *Groups) OffsetDelete(ctx Context, req *kmsg.OffsetDeleteRequest) {
 				code = kerr.UnknownTopicOrPartition.Code
 			}
 			out.Partitions = append(out.Partitions, kmsg.OffsetDeleteResponseTopicPartition{Partition: p.Partition, ErrorCode: code})
-			if e := g.entry(t.Topic, p.Partition); code == 0 && e != nil && e.committed != nil {
+			if e := g.entry(t.Topic, p.Partition); code == 0 && e != nil {
 				gone.partitions = append(gone.partitions, p.Partition)
 			}
 		}

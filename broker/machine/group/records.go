@@ -20,7 +20,7 @@ const (
 	kindReplaced uint8 = 68
 	// kindOffsets: offsets were committed, or made pending for a producer.
 	kindOffsets uint8 = 69
-	// kindOffsetsRemoved: committed offsets expired, or were deleted.
+	// kindOffsetsRemoved: offsets expired, or were deleted, pending ones included.
 	kindOffsetsRemoved uint8 = 70
 	// kindGroupRemoved: the group and all it holds is gone.
 	kindGroupRemoved uint8 = 71

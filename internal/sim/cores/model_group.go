@@ -69,10 +69,10 @@ func (g *modelGroup) settle(pid int64, commit bool) {
 	}
 }
 
-// unsettled names a group that has an offset committed at a place and another one pending; empty if there is none.
+// unsettled names a group that has an offset pending at a place; empty if there is none.
 func (m *model) unsettled(at place) (name string) {
 	for n, g := range m.groups { // any order: the first by name wins
-		if o := g.offsets[at]; o != nil && o.committed >= 0 && len(o.pending) > 0 && (name == "" || n < name) {
+		if o := g.offsets[at]; o != nil && len(o.pending) > 0 && (name == "" || n < name) {
 			name = n
 		}
 	}

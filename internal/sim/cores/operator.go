@@ -183,6 +183,7 @@ func (m *model) observeDelete(r *request, a *reply) error {
 	case g.offsets[r.parts[0]] != nil:
 		o := g.at(r.parts[0])
 		o.committed, o.order = -1, 0
+		clear(o.pending) // what open transactions would commit goes too
 	}
 	return nil
 }

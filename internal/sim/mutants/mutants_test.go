@@ -108,7 +108,7 @@ var defects = []defect{
 	{"stable fetch does not wait", inCores, "model", 1500},
 	{"older transaction's offset wins", inCores, "model", 2000},
 	{"group with members deleted", inCores, "", 2000},
-	{"deleted offset takes the pending ones along", inCores, "model", 6000},
+	{"pending offsets outlive their deletion", inCores, "model", 6000},
 	{"offsets outlive their topic", inCores, "model", 2000},
 
 	{"another's prefix taken", inBlobs, "taken", 100},

@@ -16,6 +16,9 @@ func anybodyMay(*Client, access) bool { return true }
 // clusterName is the cluster's name as a resource.
 const clusterName = "kafka-cluster"
 
+// anyTopic stands for some topic, whichever: no topic has this name.
+const anyTopic = ""
+
 func (m *Machine) mayTopic(op kmsg.ACLOperation, name string) bool {
 	return m.may(&m.step.op.Client, access{op, kmsg.ACLResourceTypeTopic, name})
 }

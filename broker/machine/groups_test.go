@@ -6,6 +6,22 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
+// join brings a member into a group alone; those who are in it already are thrown out for it.
+func (w *world) join(group string) (member string) {
+	w.t.Helper()
+	join := kmsg.NewPtrJoinGroupRequest()
+	join.Group, join.ProtocolType, join.SessionTimeoutMillis, join.RebalanceTimeoutMillis = group, "consumer", 10_000, 10_000
+	join.Protocols = []kmsg.JoinGroupRequestProtocol{{Name: "range"}}
+	w.ask(join, 3)
+	parked := w.op
+	w.tick(10_000)
+	joined, ok := w.late[parked].(*kmsg.JoinGroupResponse)
+	if !ok || joined.ErrorCode != 0 {
+		w.t.Fatalf("the join is answered %+v", w.late[parked])
+	}
+	return joined.MemberID
+}
+
 // Every group request reaches the coordinator, and what had to wait is answered later under its own operation.
 func TestGroupRequests(t *testing.T) {
 	w := newWorld(t, Config{})

@@ -47,10 +47,11 @@ func (m *Machine) initProducerID(req *kmsg.InitProducerIDRequest) {
 	resp.ProducerID, resp.ProducerEpoch = plan.Init.ProducerID, plan.Init.Epoch
 }
 
-// initIdempotent gives a producer without transactions a fresh id; nothing is remembered of it.
+// initIdempotent gives a producer without transactions a fresh id; nothing is remembered of it. Who may write to any topic
+// at all needs no permission of the cluster for that (KIP-679).
 func (m *Machine) initIdempotent(r txn.InitRequest, resp *kmsg.InitProducerIDResponse) int16 {
 	switch {
-	case !m.mayCluster(kmsg.ACLOperationIdempotentWrite):
+	case !m.mayCluster(kmsg.ACLOperationIdempotentWrite) && !m.mayTopic(kmsg.ACLOperationWrite, anyTopic):
 		return kerr.ClusterAuthorizationFailed.Code
 	case (r.ProducerID == txn.None) != (r.Epoch == txn.None):
 		return kerr.InvalidRequest.Code

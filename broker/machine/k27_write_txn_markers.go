@@ -10,7 +10,8 @@ import (
 
 // WriteTxnMarkers (key 27), v1 and 2: an operator ends, in single partitions, what a producer has open there
 // (kafka-eos.md A.5, B.9; kafka-transactions.sh abort). The coordinator is not asked and hears nothing: a transaction that
-// it still knows goes on, and its own markers follow later. v2 names the transaction version.
+// it still knows goes on, and its own markers follow later. v2 names the transaction version. The answer has one entry for each
+// producer id, however many markers named it.
 
 // maxMarkersPerRequest bounds the unit that one request becomes.
 const maxMarkersPerRequest = 1000
@@ -19,10 +20,18 @@ func (m *Machine) writeTxnMarkers(req *kmsg.WriteTxnMarkersRequest) {
 	resp := req.ResponseKind().(*kmsg.WriteTxnMarkersResponse)
 	mayWrite := m.mayCluster(kmsg.ACLOperationAlter) || m.mayCluster(kmsg.ACLOperationClusterAction)
 	room := maxMarkersPerRequest
+	answered := make(map[int64]int, len(req.Markers))
 	for i := range req.Markers {
 		want := &req.Markers[i]
-		r := kmsg.NewWriteTxnMarkersResponseMarker()
-		r.ProducerID = want.ProducerID
+		at, known := answered[want.ProducerID]
+		if !known {
+			at = len(resp.Markers)
+			answered[want.ProducerID] = at
+			r := kmsg.NewWriteTxnMarkersResponseMarker()
+			r.ProducerID = want.ProducerID
+			resp.Markers = append(resp.Markers, r)
+		}
+		r := &resp.Markers[at]
 		for _, t := range want.Topics {
 			rt := kmsg.NewWriteTxnMarkersResponseMarkerTopic()
 			rt.Topic = t.Topic
@@ -35,7 +44,6 @@ func (m *Machine) writeTxnMarkers(req *kmsg.WriteTxnMarkersRequest) {
 			}
 			r.Topics = append(r.Topics, rt)
 		}
-		resp.Markers = append(resp.Markers, r)
 	}
 	m.reply(resp)
 }

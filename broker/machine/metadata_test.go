@@ -193,7 +193,6 @@ func TestDenied(t *testing.T) {
 	f(kmsg.ACLOperationWrite, topic, "t", "add t/0 nope/0", "TOPIC_AUTHORIZATION_FAILED UNKNOWN_TOPIC_OR_PARTITION")
 	f(kmsg.ACLOperationRead, group, "g", "offsets g", "GROUP_AUTHORIZATION_FAILED")
 	f(kmsg.ACLOperationRead, group, "g", "txncommit group=g t/0=1", "GROUP_AUTHORIZATION_FAILED")
-	f(kmsg.ACLOperationIdempotentWrite, cluster, "kafka-cluster", "init plain", "CLUSTER_AUTHORIZATION_FAILED")
 	f(kmsg.ACLOperationClusterAction, cluster, "kafka-cluster", "addverify t/0", "CLUSTER_AUTHORIZATION_FAILED")
 	f(kmsg.ACLOperationDelete, topic, "t", "delete t", "TOPIC_AUTHORIZATION_FAILED")
 	denied = access{}

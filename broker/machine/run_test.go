@@ -56,11 +56,11 @@ func errorName(code int16) string {
 //	topic NAME PARTITIONS | delete NAME
 //	init [v=] [id=] [pid=] [epoch=] [timeout=] | init plain
 //	add [v=] t/0 …  | addverify t/0 … (AddPartitionsToTxn v5, VerifyOnly)
-//	offsets [v=] GROUP (AddOffsetsToTxn) | txncommit [v=] group= t/0=OFFSET … | fetch group= t/0
+//	offsets [v=] GROUP (AddOffsetsToTxn) | txncommit [v=] group= [member= generation= instance= leader= metadata=SIZE] t/0=OFFSET … | fetch group= t/0
 //	produce [v=] [plain] t/0:SEQ:a,b … (SEQ is - for no producer)
 //	end [v=] [commit] | wait ms= | restart | read t/0 | show t/0
 //
-// and those of runView.
+// and those of runView and runRule.
 func (w *world) run(command string) string {
 	w.t.Helper()
 	a := &args{scripttest.Parse(command)}
@@ -104,6 +104,9 @@ func (w *world) run(command string) string {
 		return fmt.Sprintf("end %d, stable %d, aborted %v, epochs %v", v.HighWatermark, v.LastStable, v.Aborted, v.Epochs)
 	}
 	if answer, known := w.runView(a.Verb, a); known {
+		return answer
+	}
+	if answer, known := w.runRule(a.Verb, command, a); known {
 		return answer
 	}
 	panic("unknown command " + command)
@@ -167,13 +170,19 @@ func (w *world) runTxnCommit(a *args) string {
 	w.t.Helper()
 	req := kmsg.NewPtrTxnOffsetCommitRequest()
 	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group = a.id(), a.pid(), a.epoch(), a.Values["group"]
-	req.Generation = -1
+	req.Generation, req.MemberID = int32(a.Num("generation", -1)), a.Values["member"]
+	if i, ok := a.Values["instance"]; ok {
+		req.InstanceID = &i
+	}
 	for k := range a.Values {
 		if t, n, ok := place(k); ok {
 			rt := kmsg.NewTxnOffsetCommitRequestTopic()
 			rt.Topic = t
 			rp := kmsg.NewTxnOffsetCommitRequestTopicPartition()
-			rp.Partition, rp.Offset, rp.LeaderEpoch = n, a.Num(k, 0), -1
+			rp.Partition, rp.Offset, rp.LeaderEpoch = n, a.Num(k, 0), int32(a.Num("leader", -1))
+			if size := a.Num("metadata", -1); size >= 0 {
+				rp.Metadata = kmsg.StringPtr(strings.Repeat("m", int(size)))
+			}
 			rt.Partitions = append(rt.Partitions, rp)
 			req.Topics = append(req.Topics, rt)
 		}
@@ -196,6 +205,9 @@ func (w *world) runFetch(a *args) string {
 	p := w.ask(req, 9).(*kmsg.OffsetFetchResponse).Groups[0].Topics[0].Partitions[0]
 	if p.ErrorCode != 0 {
 		return errorName(p.ErrorCode)
+	}
+	if p.LeaderEpoch >= 0 || p.Metadata != nil && *p.Metadata != "" {
+		return fmt.Sprintf("offset %d of leader epoch %d, metadata %q", p.Offset, p.LeaderEpoch, *p.Metadata)
 	}
 	return fmt.Sprint("offset ", p.Offset)
 }

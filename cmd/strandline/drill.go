@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"time"
 
@@ -26,6 +27,9 @@ Without --brokers the drill starts and kills a broker of its own. Another one is
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := parseDurability(c.Durability); err != nil {
 				return err
+			}
+			if c.Records == 0 || c.Workers == 0 || c.Partitions == 0 || c.Every == 0 {
+				return errors.New("--records, --workers, --partitions and --every must not be 0")
 			}
 			self, err := os.Executable()
 			if err != nil {

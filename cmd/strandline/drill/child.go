@@ -15,6 +15,7 @@ type child struct {
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed when it has ended; err is set then
 	err    error
+	killed bool
 	output tail
 }
 
@@ -42,9 +43,13 @@ func startChild(command []string) (*child, error) {
 	return c, nil
 }
 
-// kill ends it, with SIGKILL where there are signals, and waits for its end.
+// kill ends it, with SIGKILL where there are signals, and waits for its end. It signals once: the number of a group that is
+// gone may become another's.
 func (c *child) kill() {
-	killAll(c.cmd)
+	if !c.killed {
+		c.killed = true
+		killAll(c.cmd)
+	}
 	<-c.ended
 }
 

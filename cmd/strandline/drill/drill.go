@@ -127,6 +127,7 @@ type drill struct {
 	began   time.Time
 	kills   []kill
 	ends    []int64        // of the source's partitions
+	seeded  atomic.Int64   // records of the source that are acknowledged
 	moved   []atomic.Int64 // how far the group is in each of them, as committed offsets
 	limit   atomic.Int64   // no transaction begins at or above it, so that the next kill still finds work
 	done    chan struct{}  // closed when everything has moved
@@ -175,7 +176,7 @@ func Run(ctx context.Context, c Config) (err error) {
 	}
 	defer func() { err = errors.Join(err, d.target.close(err == nil || ctx.Err() != nil)) }()
 	if err := d.target.start(ctx); err != nil {
-		return err
+		return fmt.Errorf("%w%s", err, d.target.lastWords())
 	}
 	client, err := kgo.NewClient(clientOptions(d.target.addrs)...)
 	if err != nil {

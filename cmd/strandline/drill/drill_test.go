@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -127,7 +129,11 @@ func sabotage(ctx context.Context, addr string, admin *kadm.Client) error {
 	}
 }
 
-const endTxn = 26
+const (
+	produce   = 0
+	joinGroup = 11
+	endTxn    = 26
+)
 
 func TestInterruptedRunSaysSo(t *testing.T) {
 	b, ctx := brokertest.Start(t), within(t)
@@ -135,6 +141,39 @@ func TestInterruptedRunSaysSo(t *testing.T) {
 	b.Observe(endTxn, func(*broker.Request) { cancel() })
 	err := Run(ctx, Config{Records: 2000, Brokers: []string{b.Addr()}})
 	if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "of 2000 records") {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestInterruptedWithoutAnswers: what a worker has sent and nobody answers does not hold the end up.
+func TestInterruptedWithoutAnswers(t *testing.T) {
+	b, ctx := brokertest.Start(t), within(t)
+	ctx, interrupt := context.WithCancel(ctx)
+	var working atomic.Bool
+	b.Observe(joinGroup, func(*broker.Request) { working.Store(true) })
+	b.Intercept(produce, func(connection context.Context, _ *broker.Request) broker.Fate {
+		if working.Load() {
+			interrupt()
+			<-connection.Done()
+		}
+		return broker.Fate{}
+	})
+	err := Run(ctx, Config{Records: 2000, Brokers: []string{b.Addr()}})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestSeedingGivesUp: a broker that acknowledges nothing does not keep the drill for ever.
+func TestSeedingGivesUp(t *testing.T) {
+	b := brokertest.Start(t)
+	d := &drill{Config: Config{Records: 2000}, name: "d", target: &target{addrs: []string{b.Addr()}}}
+	createTopics(t, b.Addr(), d.source())
+	b.Intercept(produce, func(connection context.Context, _ *broker.Request) broker.Fate {
+		<-connection.Done()
+		return broker.Fate{}
+	})
+	if err := d.fill(within(t), 100*time.Millisecond); err == nil || !strings.Contains(err.Error(), "0 of 2000 records are acknowledged") {
 		t.Errorf("%v", err)
 	}
 }

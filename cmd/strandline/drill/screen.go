@@ -79,9 +79,6 @@ func (s *screen) live(status func() string) (stop func()) {
 }
 
 func (s *screen) show(status string) {
-	if status == "" {
-		return
-	}
 	if !s.terminal {
 		s.line("%s", status)
 		return
@@ -100,11 +97,12 @@ func seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds())
 
 func percent(part, all int64) string { return fmt.Sprintf("%.0f %%", 100*float64(part)/float64(all)) }
 
-// status is the line that changes. It is empty before the workers begin and may be called while they run.
+// status is the line that changes. It may be called while the workers run.
 func (d *drill) status() string {
 	began := d.counts.began.Load()
 	if began == 0 {
-		return ""
+		seeded := d.seeded.Load()
+		return fmt.Sprintf("%d of %d seeded (%s)", seeded, d.Records, percent(seeded, d.Records))
 	}
 	moved := d.movedSum()
 	down := ""

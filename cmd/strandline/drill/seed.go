@@ -41,8 +41,8 @@ func (d *drill) seed(ctx context.Context) error {
 	if err = errors.Join(err, made.Error()); err != nil {
 		return fmt.Errorf("create topics %s and %s: %w", d.source(), d.output(), err)
 	}
-	if err := fill(ctx, d.target.addrs, d.source(), d.Records); err != nil {
-		return err
+	if err := d.fill(ctx, stuckAfter); err != nil {
+		return fmt.Errorf("fill %s: %w", d.source(), err)
 	}
 	d.ends = make([]int64, d.Partitions)
 	ends, err := d.admin.ListEndOffsets(ctx, d.source())
@@ -63,26 +63,33 @@ func (d *drill) seed(ctx context.Context) error {
 	return nil
 }
 
-// fill writes every key once.
-func fill(ctx context.Context, addrs []string, topic string, records int64) error {
+// fill writes every key once. It gives up when the broker acknowledges nothing for patience.
+func (d *drill) fill(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	client, err := kgo.NewClient(clientOptions(addrs, kgo.DefaultProduceTopic(topic), kgo.ProducerLinger(5*time.Millisecond))...)
+	client, err := kgo.NewClient(clientOptions(d.target.addrs, kgo.DefaultProduceTopic(d.source()), kgo.ProducerLinger(5*time.Millisecond))...)
 	if err != nil {
 		return err
 	}
 	defer client.Close()
-	for n := int64(0); n < records && ctx.Err() == nil; n++ {
+	stuck := time.AfterFunc(patience, func() {
+		cancel(fmt.Errorf("stuck: %d of %d records are acknowledged, and none for %v", d.seeded.Load(), d.Records, patience))
+	})
+	defer stuck.Stop()
+	for n := int64(0); n < d.Records && ctx.Err() == nil; n++ {
 		key := keyOf(n)
 		client.Produce(ctx, &kgo.Record{Key: key, Value: valueOf(key)}, func(_ *kgo.Record, err error) {
 			if err != nil {
 				cancel(err)
+				return
 			}
+			d.seeded.Add(1)
+			stuck.Reset(patience)
 		})
 	}
 	err = client.Flush(ctx)
-	if err := errors.Join(err, context.Cause(ctx)); err != nil {
-		return fmt.Errorf("fill %s: %w", topic, err)
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
 	}
-	return nil
+	return err
 }

@@ -203,7 +203,10 @@ func (t *target) lastWords() string {
 	if t.child == nil {
 		return ""
 	}
-	return "\nlast output of the broker:\n" + t.child.output.text()
+	if said := t.child.output.text(); said != "" {
+		return "\nlast output of the broker:\n" + said
+	}
+	return ""
 }
 
 // close ends what the drill has started and removes its folder, or says where it is.

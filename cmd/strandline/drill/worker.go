@@ -140,7 +140,10 @@ func (d *drill) transaction(ctx context.Context, s *kgo.GroupTransactSession, fe
 		d.counts.died.Add(1)
 		return errDied
 	}
-	failed := first.Err()
+	failed := outcome(ctx, first)
+	if ctx.Err() != nil {
+		return fmt.Errorf("produce: %w", ctx.Err())
+	}
 	committed, err := s.End(ctx, kgo.TransactionEndTry(!abort && failed == nil))
 	switch {
 	case err != nil && !abort && failed == nil:
@@ -158,6 +161,19 @@ func (d *drill) transaction(ctx context.Context, s *kgo.GroupTransactSession, fe
 		d.counts.givenUp.Add(1)
 	}
 	return nil
+}
+
+// outcome waits for what became of all records, but not longer than ctx: what has been sent once, a client repeats for as
+// long as its broker is away, and that may be for ever.
+func outcome(ctx context.Context, first *kgo.FirstErrPromise) error {
+	failed := make(chan error, 1)
+	go func() { failed <- first.Err() }()
+	select {
+	case err := <-failed:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func (d *drill) reason(err error) {

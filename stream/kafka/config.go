@@ -50,6 +50,7 @@ const (
 	// txnOffsetCommitV1 is the newest version under transaction version 1, which adds the group by AddOffsetsToTxn.
 	txnOffsetCommitV1  = 4
 	keyTxnOffsetCommit = 28
+	keyEndTxn          = 26
 )
 
 // TopicPartition names a partition.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -36,8 +37,8 @@ const (
 type Outcome int8
 
 const (
-	// Unknown: the answer was lost. The transaction may have been committed or not; only a new InitProducerId and
-	// what can be read after it tell.
+	// Unknown: the transaction may have been committed or not, or it was and a late copy of its end may end the next one.
+	// Only a new InitProducerId and what can be read after it tell, and make sure.
 	Unknown Outcome = iota
 	// CommittedOutcome: all of it is durable and becomes visible.
 	CommittedOutcome
@@ -63,6 +64,7 @@ type Producer struct {
 	version int16
 
 	groupsAdded map[string]bool
+	unanswered  unanswered
 
 	mu       sync.Mutex
 	firstErr error
@@ -80,7 +82,9 @@ func (c *Client) OpenProducer(ctx context.Context, cfg ProducerConfig) (*Produce
 	if cfg.MaxBufferedBytes == 0 {
 		cfg.MaxBufferedBytes = defaultMaxBufferedBytes
 	}
+	p := &Producer{id: cfg.ID, version: c.transactionVersion}
 	opts := append(c.cfg.options(),
+		kgo.WithHooks(&p.unanswered),
 		kgo.TransactionalID(cfg.ID),
 		kgo.TransactionTimeout(cfg.TransactionTimeout),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
@@ -96,7 +100,7 @@ func (c *Client) OpenProducer(ctx context.Context, cfg ProducerConfig) (*Produce
 	if err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
-	p := &Producer{id: cfg.ID, kc: kc, version: c.transactionVersion}
+	p.kc = kc
 	err = retry(ctx, kgoLink{kc}, func() error {
 		_, _, err := kc.ProducerID(ctx)
 		return err
@@ -211,10 +215,11 @@ func (p *Producer) CommitOffsets(ctx context.Context, m Membership, offsets map[
 // a transaction in which it produced nothing. The error is nil for CommittedOutcome only.
 func (p *Producer) Commit(ctx context.Context) (Outcome, error) {
 	err := p.kc.EndTransaction(ctx, kgo.TryCommit)
-	if err == nil {
-		return CommittedOutcome, nil
+	outcome, err := EndOutcome(err, p.version, p.unanswered.count())
+	if err != nil {
+		err = fmt.Errorf("kafka: commit of a transaction of %q: %w", p.id, err)
 	}
-	return EndOutcome(err), fmt.Errorf("kafka: commit of a transaction of %q: %w", p.id, err)
+	return outcome, err
 }
 
 // Abort drops what is buffered and ends the transaction without effect, so that readers need not wait for a takeover.
@@ -222,8 +227,29 @@ func (p *Producer) Abort(ctx context.Context) (Outcome, error) {
 	if err := p.kc.AbortBufferedRecords(ctx); err != nil {
 		return Unknown, fmt.Errorf("kafka: abort of a transaction of %q: %w", p.id, err)
 	}
-	if err := p.kc.EndTransaction(ctx, kgo.TryAbort); err != nil {
-		return EndOutcome(err), fmt.Errorf("kafka: abort of a transaction of %q: %w", p.id, err)
+	err := p.kc.EndTransaction(ctx, kgo.TryAbort)
+	if outcome, err := EndOutcome(err, p.version, p.unanswered.count()); err != nil {
+		return outcome, fmt.Errorf("kafka: abort of a transaction of %q: %w", p.id, err)
 	}
 	return AbortedOutcome, nil
+}
+
+// unanswered counts the requests of a producer that outlive its transaction and were sent without being answered. franz-go
+// repeats them over another connection and does not say so; its hooks see each copy, before whoever waits for the answer.
+type unanswered struct{ n atomic.Int64 }
+
+func (u *unanswered) count() int { return int(u.n.Load()) }
+
+// OnBrokerWrite implements kgo.HookBrokerWrite.
+func (u *unanswered) OnBrokerWrite(_ kgo.BrokerMetadata, key int16, bytesWritten int, _, _ time.Duration, _ error) {
+	if Outlives(key) && bytesWritten > 0 {
+		u.n.Add(1)
+	}
+}
+
+// OnBrokerRead implements kgo.HookBrokerRead.
+func (u *unanswered) OnBrokerRead(_ kgo.BrokerMetadata, key int16, _ int, _, _ time.Duration, err error) {
+	if Outlives(key) && err == nil {
+		u.n.Add(-1)
+	}
 }

@@ -108,16 +108,31 @@ func addGroup(ctx context.Context, l Link, id TxnID, group string) error {
 	})
 }
 
-// EndOutcome says what an error of EndTxn tells about the transaction. Only what is certainly not applied is aborted. Whoever
-// is fenced does not know: an earlier try may have been applied. Nor does it know by whom: a late InitProducerId of its own
-// does the same as another process, so that is for the group to say (Member.Check).
-func EndOutcome(err error) Outcome {
+// errLateCopy is why a committed transaction counts as unknown.
+var errLateCopy = errors.New("the transaction is committed, but a copy of one of its requests was never answered: under transaction.version 1 " +
+	"it could still arrive and end the next transaction, so the id is taken over anew")
+
+// EndOutcome says what an answer to EndTxn, nil or an error, tells about the transaction. Only what is certainly not applied
+// is aborted. Whoever is fenced does not know: an earlier try may have been applied. Nor does it know by whom: a late
+// InitProducerId of its own does the same as another process, so that is for the group to say (Member.Check).
+//
+// unanswered is how many requests that matter after the transaction (outlives) were sent and never answered. A copy of such
+// a request may still be under way. Under transaction version 1 all transactions of a producer have one epoch, so the copy
+// would end the next one in its middle, or set its offsets back: then the outcome is unknown, which takes the id over, and
+// that fences what is late. From version 2 on the end of the transaction does.
+func EndOutcome(err error, transactionVersion int16, unanswered int) (Outcome, error) {
 	switch {
+	case err == nil && transactionVersion < 2 && unanswered > 0 && !mutant.On("repeated EndTxn trusted"):
+		return Unknown, errLateCopy
 	case err == nil:
-		return CommittedOutcome
+		return CommittedOutcome, nil
 	case errors.Is(err, kerr.OperationNotAttempted), errors.Is(err, kerr.InvalidTxnState), errors.Is(err, kerr.TransactionAbortable),
 		errors.Is(err, kerr.InvalidProducerIDMapping):
-		return AbortedOutcome
+		return AbortedOutcome, err
 	}
-	return Unknown
+	return Unknown, err
 }
+
+// Outlives reports whether a late copy of a request does harm in the producer's next transaction, if both have one epoch.
+// Late batches are known by their sequence, and a partition or group that is added for nothing gets a marker for nothing.
+func Outlives(key int16) bool { return key == keyEndTxn || key == keyTxnOffsetCommit }

@@ -103,8 +103,8 @@ func (w *World) saw(reader, partition string, offset int64, committedOnly bool, 
 		w.fail("one value at an offset: %s: %s at %d holds value %d, it was %d before", reader, partition, offset, id, old)
 	}
 	h.cells[at] = id
-	if !v.mayBeIn(partition) || v.offset >= 0 && (v.offset != offset || v.place != partition) {
-		w.fail("once: %s: value %d of %s, seen at %d, is in %s at %d as well", reader, id, v.partition, v.offset, partition, offset)
+	if !v.mayBeIn(partition) || v.offset >= 0 && (v.place == partition && v.offset != offset || v.place != partition && !v.byName()) {
+		w.fail("once: %s: value %d of %s, seen in %s at %d, is in %s at %d as well", reader, id, v.partition, v.place, v.offset, partition, offset)
 	}
 	v.offset, v.place = offset, partition
 	if tx := v.tx; committedOnly && tx != nil && (!tx.tried || tx.aborted) {
@@ -113,14 +113,18 @@ func (w *World) saw(reader, partition string, offset int64, committedOnly bool, 
 	return v
 }
 
-// mayBeIn reports whether the value was sent to that partition. What is sent by name may get into any life of a topic.
+// mayBeIn reports whether the value was sent to that partition. What is sent by name may get into any life of a topic, and
+// into several, if its producer did not hear that it was in one and sent it again.
 func (v *value) mayBeIn(partition string) bool {
 	if v.partition == partition {
 		return true
 	}
-	topic, index, _ := strings.Cut(v.partition, "/")
-	return topic == volatileTopic && strings.HasPrefix(partition, volatileTopic+"#") && strings.HasSuffix(partition, "/"+index)
+	_, index, _ := strings.Cut(v.partition, "/")
+	return v.byName() && strings.HasPrefix(partition, volatileTopic+"#") && strings.HasSuffix(partition, "/"+index)
 }
+
+// byName reports whether the value was sent to the topic that is deleted, whichever life it has.
+func (v *value) byName() bool { return strings.HasPrefix(v.partition, volatileTopic+"/") }
 
 // mayVanish reports whether the value's topic is one that gets deleted.
 func (v *value) mayVanish() bool { return strings.HasPrefix(v.partition, volatileTopic) }

@@ -46,6 +46,8 @@ var errUnanswered = errors.New("the simulated network has lost every try")
 type streamLink struct {
 	c  *client
 	v2 bool
+	// unanswered, if set, counts what kafka.EndOutcome wants to know of.
+	unanswered *int
 }
 
 func (l *streamLink) Broker(int32) kmsg.Requestor { return l }
@@ -58,6 +60,9 @@ func (l *streamLink) Request(ctx context.Context, req kmsg.Request) (kmsg.Respon
 		if resp := l.c.ask(req, versionOf(req, l.v2)); resp != nil {
 			return resp, nil
 		}
+		if l.unanswered != nil && kafka.Outlives(req.Key()) {
+			*l.unanswered++
+		}
 		l.c.sleep(l.c.w.Int64N(50 * msInUs))
 	}
 	return nil, errUnanswered
@@ -68,12 +73,13 @@ func (l *streamLink) Pause(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-func (l *streamLink) client() *kafka.Client {
-	version := int16(1)
-	if l.v2 {
-		version = 2
+func (l *streamLink) client() *kafka.Client { return kafka.Over(l, transactionVersion(l.v2)) }
+
+func transactionVersion(v2 bool) int16 {
+	if v2 {
+		return 2
 	}
-	return kafka.Over(l, version)
+	return 1
 }
 
 // askFor is ask for a request that may be held for long.
@@ -105,6 +111,8 @@ type txnProducer struct {
 	sender    *client
 	waiting   []*coroutine
 	closed    bool
+	// unanswered is what kafka.EndOutcome wants to know.
+	unanswered int
 }
 
 type unsent struct {
@@ -114,7 +122,7 @@ type unsent struct {
 
 // openProducer takes the transactional id over, and starts the sender with spawn.
 func openProducer(ctx context.Context, c *client, id string, v2 bool, timeoutMs int64, spawn func(name string, body func(*client)) *coroutine) (*txnProducer, error) {
-	l := &streamLink{c, v2}
+	l := &streamLink{c: c, v2: v2}
 	p := &txnProducer{w: c.w, id: id, v2: v2, timeoutMs: timeoutMs}
 	for {
 		req := kmsg.NewPtrInitProducerIDRequest()
@@ -183,7 +191,7 @@ func (p *boundProducer) Flush(context.Context) error {
 
 func (p *boundProducer) CommitOffsets(ctx context.Context, m kafka.Membership, offsets map[kafka.TopicPartition]int64) error {
 	p.stall()
-	l := &streamLink{p.c, p.v2}
+	l := &streamLink{p.c, p.v2, &p.unanswered}
 	return l.client().SendOffsets(ctx, kafka.TxnID{ID: p.id, ProducerID: p.pid, Epoch: p.epoch}, m, offsets)
 }
 
@@ -195,6 +203,16 @@ func (p *boundProducer) Commit(ctx context.Context) (kafka.Outcome, error) {
 
 // forget says that the connection ends between EndTxn and its answer.
 func (p *boundProducer) forget() bool { return !p.w.healed && !p.w.mode.calm && p.w.chance(4) }
+
+// sendLate gives up on a request that arrives long after.
+func (p *boundProducer) sendLate(req *kmsg.EndTxnRequest) {
+	req.SetVersion(versionOf(req, p.v2))
+	l := p.c.connected()
+	l.lastSend = max(l.lastSend, p.w.nowUs+p.w.Int64N(5*secondInUs))
+	l.send(req)
+	p.c.link = nil
+	p.unanswered++
+}
 
 // end sends EndTxn. After some tries without an answer the outcome stays unknown.
 func (p *boundProducer) end(commit bool) (kafka.Outcome, error) {
@@ -208,8 +226,12 @@ func (p *boundProducer) end(commit bool) (kafka.Outcome, error) {
 			p.c.tracef("%s: nobody hears what became of EndTxn", p.id)
 			return kafka.Unknown, errUnanswered
 		}
+		if !p.v2 && p.forget() {
+			p.sendLate(req)
+		}
 		resp := p.c.ask(req, versionOf(req, p.v2))
 		if resp == nil {
+			p.unanswered++
 			if try--; try < 0 {
 				p.c.tracef("%s: the outcome of EndTxn is not known", p.id)
 				return kafka.Unknown, errUnanswered
@@ -218,18 +240,15 @@ func (p *boundProducer) end(commit bool) (kafka.Outcome, error) {
 		}
 		r := resp.(*kmsg.EndTxnResponse)
 		err := kerr.ErrorForCode(r.ErrorCode)
-		switch {
-		case errors.Is(err, kerr.ConcurrentTransactions):
+		if errors.Is(err, kerr.ConcurrentTransactions) {
 			p.c.sleep(20 * msInUs)
 			continue
-		case err != nil:
-			return kafka.EndOutcome(err), err
 		}
-		if p.v2 && (p.pid != r.ProducerID || p.epoch != r.ProducerEpoch) {
+		if err == nil && p.v2 && (p.pid != r.ProducerID || p.epoch != r.ProducerEpoch) {
 			p.pid, p.epoch = r.ProducerID, r.ProducerEpoch
 			clear(p.sequences)
 		}
-		return kafka.CommittedOutcome, nil
+		return kafka.EndOutcome(err, transactionVersion(p.v2), p.unanswered)
 	}
 }
 

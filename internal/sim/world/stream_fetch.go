@@ -101,7 +101,7 @@ func caughtUp(e core.Records) bool {
 }
 
 func (p *worker) readTopic(c *client, f *inputFetch) {
-	client := (&streamLink{c, p.v2}).client()
+	client := (&streamLink{c: c, v2: p.v2}).client()
 	for at := f.From.Offset; ; {
 		b, err := client.Fetch(context.Background(), f.tp, at, 100+c.w.Int32N(600))
 		switch {
@@ -150,7 +150,7 @@ func (p *worker) readFile(c *client, f *inputFetch, content []byte) {
 
 // follow tells core what the checkpoint topic holds, from its beginning.
 func (p *worker) follow(c *client) {
-	client := (&streamLink{c, p.v2}).client()
+	client := (&streamLink{c: c, v2: p.v2}).client()
 	var all []kafka.TopicPartition
 	for _, t := range p.plan.Topics {
 		if t.Name == p.plan.CheckpointTopic {

@@ -33,7 +33,7 @@ func (s *streams) runJudge(c *client) {
 	for !w.healed || w.writers > 0 || s.feeding > 0 || len(s.replicas) == 0 || s.shape.bounded && !s.allDone() {
 		c.sleep(100 * msInUs)
 	}
-	j := &streamJudge{s: s, w: w, client: (&streamLink{c, s.v2}).client()}
+	j := &streamJudge{s: s, w: w, client: (&streamLink{c: c, v2: s.v2}).client()}
 	if !s.shape.bounded {
 		for !j.complete() {
 			c.sleep(500 * msInUs)

@@ -227,7 +227,7 @@ func (p *worker) begin(c *client) {
 // start is the product's start, over this process's connection.
 func (p *worker) start(c *client) error {
 	starter := &protocol.Starter{
-		Client: (&streamLink{c, p.v2}).client(), Plan: p.s.planFor(p.runtime), TransactionTimeout: time.Duration(p.s.txnTimeoutMs) * time.Millisecond,
+		Client: (&streamLink{c: c, v2: p.v2}).client(), Plan: p.s.planFor(p.runtime), TransactionTimeout: time.Duration(p.s.txnTimeoutMs) * time.Millisecond,
 		Logger: slog.New(slog.DiscardHandler), Now: func() time.Time { return time.UnixMilli(p.w.wall()) },
 		OpenProducer: func(ctx context.Context, cfg kafka.ProducerConfig) (protocol.Producer, error) {
 			pr, err := openProducer(ctx, c, cfg.ID, p.v2, p.s.txnTimeoutMs, p.spawn)
@@ -376,7 +376,7 @@ func (p *worker) restore(own core.Ownership) {
 	stores, ctx := p.stores.Lend(l.ctx, own.Task)
 	l.spawn("restore", func(c *client) {
 		for {
-			client := (&streamLink{c, p.v2}).client()
+			client := (&streamLink{c: c, v2: p.v2}).client()
 			restored, err := protocol.Restore(ctx, client, p.plan, p.ids, own, stores, p.w.wall())
 			switch {
 			case ctx.Err() != nil:

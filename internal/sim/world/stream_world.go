@@ -171,7 +171,7 @@ func (s *streams) createSource(c *client, topic string) {
 // echo writes ends of streams again that it has read, as whoever copies a topic at least once does. They must change
 // nothing.
 func (s *streams) echo(c *client) {
-	client := (&streamLink{c, s.v2}).client()
+	client := (&streamLink{c: c, v2: s.v2}).client()
 	at := make(map[kafka.TopicPartition]int64)
 	for {
 		for _, st := range s.plan.Stages {

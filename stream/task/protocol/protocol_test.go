@@ -22,7 +22,7 @@ func (fencedProducer) CommitOffsets(context.Context, kafka.Membership, map[kafka
 	return nil
 }
 func (fencedProducer) Commit(context.Context) (kafka.Outcome, error) {
-	return kafka.EndOutcome(kerr.ProducerFenced), kerr.ProducerFenced
+	return kafka.EndOutcome(kerr.ProducerFenced, 2, 0)
 }
 
 // A producer is fenced by a late InitProducerId of its own as by another process: the transaction is given up, and the group

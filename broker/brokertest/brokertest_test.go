@@ -87,11 +87,13 @@ func TestGroupAndTransactions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := brokertest.Start(t, brokertest.Partitions(3))
 			ctx := within(t, patience)
+			const n = 500
 			in := client(t, b, kgo.DefaultProduceTopic("in"))
-			for i := range 30 {
-				if err := in.ProduceSync(ctx, kgo.KeyStringRecord(fmt.Sprint(i), fmt.Sprint(i))).FirstErr(); err != nil {
-					t.Fatal(err)
-				}
+			for i := range n {
+				in.Produce(ctx, kgo.KeyStringRecord(fmt.Sprint(i), fmt.Sprint(i)), nil)
+			}
+			if err := in.Flush(ctx); err != nil {
+				t.Fatal(err)
 			}
 			s, err := kgo.NewGroupTransactSession(append(opts,
 				kgo.SeedBrokers(b.Addr()), kgo.AllowAutoTopicCreation(), kgo.ConsumerGroup("g"), kgo.ConsumeTopics("in"),
@@ -101,30 +103,30 @@ func TestGroupAndTransactions(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer s.Close()
-			for done, round := 0, 0; done < 30; round++ {
+			for done, round := 0, 0; done < n; round++ {
 				if err := s.Begin(); err != nil {
 					t.Fatal(err)
 				}
-				n := 0
-				s.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
-					n++
+				moved := 0
+				s.PollRecords(ctx, 20).EachRecord(func(r *kgo.Record) {
+					moved++
 					s.Produce(ctx, kgo.StringRecord(string(r.Value)), nil)
 				})
-				// Every third transaction is aborted and done again.
-				committed, err := s.End(ctx, kgo.TransactionEndTry(round%3 != 1))
+				// Every other transaction is aborted and done again.
+				committed, err := s.End(ctx, kgo.TransactionEndTry(round%2 != 0))
 				if err != nil {
 					t.Fatal(err)
 				}
 				if committed {
-					done += n
+					done += moved
 				}
 			}
 			out := client(t, b, kgo.ConsumeTopics("out"), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
 			seen := map[string]int{}
-			for _, v := range read(t, ctx, out, 30) {
+			for _, v := range read(t, ctx, out, n) {
 				seen[v]++
 			}
-			for i := range 30 {
+			for i := range n {
 				if seen[fmt.Sprint(i)] != 1 {
 					t.Errorf("value %d came %d times", i, seen[fmt.Sprint(i)])
 				}

@@ -342,10 +342,20 @@ func (r *recovery) keepSpare(name string) error {
 
 // keepUnused makes spares of segments that were prepared and never begun. Units that a torn write may have left in one
 // are of an earlier incarnation than any segment that is still to come, whatever number the file gets.
+//
+// The name that a segment was found under may itself be of a rename that is not durable. It is made so first: a power cut
+// that took that rename back and kept this one would leave the file with two names, as two spares.
 func (r *recovery) keepUnused() error {
+	durable := false
 	for _, s := range r.segments {
 		if s.valid || s.fileBytes != r.cfg.SegmentBytes || len(r.spares) == recycledSpares {
 			continue
+		}
+		if !durable {
+			if err := r.cfg.FS.SyncDir(r.cfg.Dir); err != nil {
+				return err
+			}
+			durable = true
 		}
 		r.spareIDs++
 		if err := r.cfg.FS.Rename(path.Join(r.cfg.Dir, s.name), path.Join(r.cfg.Dir, spareName(r.spareIDs))); err != nil {

@@ -92,3 +92,55 @@ func TestSparesYieldToAFullDisk(t *testing.T) {
 	drain(j)
 	must(t, j.Close())
 }
+
+// TestFileHasOneName: a spare became a segment, the process was killed before the folder was synced, the next one makes it a
+// spare again, and the power is cut. Whichever names are left, no two are of one file.
+func TestFileHasOneName(t *testing.T) {
+	left := 0
+	for seed := range uint64(200) {
+		disk := vfs.NewMem()
+		j, _ := openStepped(t, disk)
+		appendUnits(j, oneBlock(10)...)
+		must(t, disk.SyncDir("journal")) // of the spare that was made meanwhile
+		spare := spareNames(t, disk)[0]
+		must(t, disk.Rename("journal/"+spare, "journal/"+rolledName(100)))
+		disk = disk.ProcessCrash()
+		watched := &diesBehind{disk, "journal/" + rolledName(100)}
+		o := &opening{}
+		if _, err := OpenStepped(o.config(watched), o.replay, o.event); !errors.Is(err, vfs.ErrCrashed) {
+			t.Fatalf("opening: %v", err)
+		}
+		disk = disk.PowerLoss(seed)
+		names, err := disk.List("journal")
+		must(t, err)
+		for i, name := range names {
+			before := readFile(t, disk, name)
+			for _, other := range names[i+1:] {
+				overwrite(t, disk, other, 0, 0xaa, 0x55, byte(i))
+			}
+			if string(readFile(t, disk, name)) != string(before) {
+				t.Fatalf("seed %d: %s is another file of %q as well", seed, name, names)
+			}
+		}
+		if len(spareNames(t, disk)) > 0 {
+			left++
+		}
+	}
+	if left == 0 {
+		t.Error("no power cut left a spare")
+	}
+}
+
+// diesBehind is a disk whose process dies behind a rename of one name.
+type diesBehind struct {
+	*vfs.Mem
+	name string
+}
+
+func (d *diesBehind) Rename(oldName, newName string) error {
+	err := d.Mem.Rename(oldName, newName)
+	if oldName == d.name {
+		d.CrashAfter(1)
+	}
+	return err
+}

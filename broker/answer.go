@@ -8,6 +8,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/broker/wire"
 )
 
@@ -58,6 +59,9 @@ func (c *conn) answer(s *slot) error {
 		if err := c.await(s); err != nil {
 			return err
 		}
+		if _, late := s.reply.(*machine.Hangup); late {
+			return errLate
+		}
 		resp, err := s.api.finish(c, s)
 		if err != nil || resp == nil {
 			return err
@@ -76,6 +80,10 @@ func (c *conn) respond(s *slot, resp kmsg.Response) error {
 	c.out = wire.AppendResponse(c.out, s.header.CorrelationID, resp)
 	return nil
 }
+
+// errLate ends a connection by which something came that belongs to the past.
+var errLate = errors.New("a transactional request came by it although its producer has sent newer ones by another connection since; " +
+	"a client that is still there sends it again by a new connection")
 
 // errDrained ends a connection that still owed an answer when the client had said its last and the wait was over.
 var errDrained = errors.New("the client has closed its side before its last request was answered")

@@ -28,6 +28,7 @@ type conn struct {
 	gate       *readGate
 	frames     *wire.Reader
 	session    session
+	number     uint64 // in the order in which connections were accepted, from 1 on
 	clientHost string
 	clientID   atomic.Pointer[string] // of the last request, for the log; the reader sets it
 	reach      address
@@ -81,9 +82,9 @@ const (
 // errOnPurpose ends a connection without a word in the log.
 var errOnPurpose = errors.New("the connection is closed on purpose")
 
-func newConn(b *Broker, l *listener, nc net.Conn) *conn {
+func newConn(b *Broker, l *listener, nc net.Conn, number uint64) *conn {
 	c := &conn{
-		b: b, nc: nc, gate: newReadGate(nc), session: anonymous,
+		b: b, nc: nc, gate: newReadGate(nc), session: anonymous, number: number,
 		clientHost: hostOf(nc.RemoteAddr()),
 		reach:      l.reachedAt(nc.LocalAddr()),
 		slots:      make(chan *slot, b.cfg.MaxInFlight),
@@ -245,11 +246,16 @@ func (c *conn) intercept(s *slot) (handled bool, err error) {
 	return false, nil
 }
 
+// client is who asks.
+func (c *conn) client(s *slot) machine.Client {
+	return machine.Client{ID: s.header.ClientID, Host: c.clientHost, Principal: c.session.principal, Connection: c.number}
+}
+
 // submit gives the loop an operation whose reply belongs to s.
 func (c *conn) submit(s *slot, body any, sizeBytes int64, written func()) error {
 	op := &sequencer.Operation{
 		Op: machine.Op{
-			Client: machine.Client{ID: s.header.ClientID, Host: c.clientHost, Principal: c.session.principal},
+			Client: c.client(s),
 			Body:   body,
 		},
 		Box: c, SizeBytes: sizeBytes, Written: written,

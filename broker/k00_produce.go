@@ -52,5 +52,8 @@ func finishProduce(c *conn, s *slot) (kmsg.Response, error) {
 		if err := c.await(s); err != nil {
 			return nil, err
 		}
+		if _, late := s.reply.(*machine.Hangup); late {
+			return nil, errLate
+		}
 	}
 }

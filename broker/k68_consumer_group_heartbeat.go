@@ -62,7 +62,7 @@ func finishConsumerGroupHeartbeat(c *conn, s *slot) (kmsg.Response, error) {
 
 // bringBack submits an operation that nobody waits for.
 func (c *conn) bringBack(s *slot, body any) error {
-	client := machine.Client{ID: s.header.ClientID, Host: c.clientHost, Principal: c.session.principal}
+	client := c.client(s)
 	return c.b.engine.Submit(&sequencer.Operation{Op: machine.Op{Client: client, Body: body}})
 }
 

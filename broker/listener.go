@@ -117,7 +117,8 @@ func (b *Broker) take(l *listener, nc net.Conn) {
 		}
 		return
 	}
-	c := newConn(b, l, nc)
+	b.accepted++
+	c := newConn(b, l, nc, b.accepted)
 	b.conns[c] = struct{}{}
 	b.perHost[host]++
 	b.wg.Add(1)

@@ -47,12 +47,13 @@ type Broker struct {
 	endOnce   sync.Once
 	endErr    error
 
-	mu      sync.Mutex
-	conns   map[*conn]struct{}
-	perHost map[string]int // how many of conns come from an address
-	serving bool
-	ended   bool // no connection is taken any more
-	wg      sync.WaitGroup
+	mu       sync.Mutex
+	conns    map[*conn]struct{}
+	perHost  map[string]int // how many of conns come from an address
+	accepted uint64         // connections so far
+	serving  bool
+	ended    bool // no connection is taken any more
+	wg       sync.WaitGroup
 }
 
 // New opens the data folder, recovers what it holds, and starts to listen; clients that connect are served once Serve

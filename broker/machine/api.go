@@ -20,6 +20,9 @@ type Client struct {
 	ID        string // client.id, may be empty
 	Host      string // remote address without port
 	Principal string // "User:ANONYMOUS" until sign-in exists
+	// Connection numbers the connection by which the request came, in the order in which this run has accepted them,
+	// from 1 on. 0 is none: nothing can be told from it.
+	Connection uint64
 }
 
 // Op is one operation. Body is a pointer to a kmsg request (with its Version set) for every API that changes or
@@ -112,6 +115,12 @@ type ShelvedLength struct {
 
 // ShelvedReply answers *Shelved once it is decided; like every reply it leaves when durable.
 type ShelvedReply struct{}
+
+// Hangup answers a request that came late, by a connection that its client has given up (see txn.Coordinator.Late). The
+// connection is to be closed without an answer: nobody waits for one, and a client that does is to send the request again by
+// a new connection, where it counts. Nothing was done for it, except that batches for other partitions of the same Produce may
+// have gone in.
+type Hangup struct{}
 
 // Out collects what Steps decided, until the caller has taken it and calls Reset. One Out serves a whole group.
 type Out struct {

@@ -173,7 +173,7 @@ func (m *Machine) findProduced(pp *ProducePartition, r *ProducePartitionReply) (
 }
 
 // joinTransaction is step 5: unless the producer's transaction is open in this partition, the coordinator decides
-// whether the batch may open it.
+// whether the batch may open it. Later batches need no such look: one that comes late there does not have the sequence that must come next.
 func (m *Machine) joinTransaction(b *Produce, p *partition, batch *producer.Batch, r *ProducePartitionReply) bool {
 	if p.producers.InTransaction(batch.ProducerID, batch.Epoch) {
 		return true
@@ -186,7 +186,11 @@ func (m *Machine) joinTransaction(b *Produce, p *partition, batch *producer.Batc
 		Producer:   txn.Producer{ID: *b.TransactionalID, ProducerID: batch.ProducerID, Epoch: batch.Epoch},
 		Partitions: []uint32{uint32(p.id)},
 	}
-	refusal := m.joinOrVerify(ask, b.Version >= produceImplicit)
+	implicit := b.Version >= produceImplicit
+	if !implicit && m.late(ask.Producer, txn.Data) {
+		return false
+	}
+	refusal := m.joinOrVerify(ask, implicit)
 	if refusal == nil {
 		return true
 	}

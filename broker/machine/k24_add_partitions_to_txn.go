@@ -90,6 +90,9 @@ func (m *Machine) addForClient(req *kmsg.AddPartitionsToTxnRequest, resp *kmsg.A
 			Producer:   txn.Producer{ID: req.TransactionalID, ProducerID: req.ProducerID, Epoch: req.ProducerEpoch},
 			Partitions: partitionIDs(all),
 		}
+		if m.late(r.Producer, txn.Coordination) {
+			break
+		}
 		if refusal := m.joinOrVerify(r, true); refusal != nil {
 			setAll(all, coordinatorError(refusal, req.Version, addFencedSince))
 		}

@@ -24,6 +24,9 @@ func (m *Machine) addOffsetsToTxn(req *kmsg.AddOffsetsToTxnRequest) {
 			Producer: txn.Producer{ID: req.TransactionalID, ProducerID: req.ProducerID, Epoch: req.ProducerEpoch},
 			Groups:   []string{req.Group},
 		}
+		if m.late(r.Producer, txn.Coordination) {
+			break
+		}
 		if refusal := m.joinOrVerify(r, true); refusal != nil {
 			resp.ErrorCode = coordinatorError(refusal, req.Version, addOffsetsFencedSince)
 		}

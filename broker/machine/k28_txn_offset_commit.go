@@ -56,10 +56,12 @@ func (m *Machine) checkTxnOffsetCommit(req *kmsg.TxnOffsetCommitRequest) *kerr.E
 	if req.Group == "" {
 		return kerr.InvalidGroupID
 	}
-	refusal := m.joinOrVerify(txn.AddRequest{
-		Producer: txn.Producer{ID: req.TransactionalID, ProducerID: req.ProducerID, Epoch: req.ProducerEpoch},
-		Groups:   []string{req.Group},
-	}, req.Version >= txnCommitImplicit)
+	p := txn.Producer{ID: req.TransactionalID, ProducerID: req.ProducerID, Epoch: req.ProducerEpoch}
+	implicit := req.Version >= txnCommitImplicit
+	if !implicit && m.late(p, txn.Offsets) {
+		return kerr.InvalidTxnState // nobody hears it
+	}
+	refusal := m.joinOrVerify(txn.AddRequest{Producer: p, Groups: []string{req.Group}}, implicit)
 	if refusal == nil {
 		return nil
 	}

@@ -60,10 +60,17 @@ func errorName(code int16) string {
 //	produce [v=] [plain] t/0:SEQ:a,b … (SEQ is - for no producer)
 //	end [v=] [commit] | wait ms= | restart | read t/0 | show t/0
 //
-// and those of runView and runRule.
-func (w *world) run(command string) string {
+// and those of runView and runRule. With conn= a request comes by that connection; "hangup" means that it is closed.
+func (w *world) run(command string) (answer string) {
 	w.t.Helper()
 	a := &args{scripttest.Parse(command)}
+	w.client.Connection = uint64(a.Num("conn", 0))
+	defer func() {
+		if w.client.Connection = 0; w.hungUp {
+			w.hungUp, answer = false, "hangup"
+			recover()
+		}
+	}()
 	switch a.Verb {
 	case "topic":
 		n, _ := strconv.Atoi(a.Bare[1])

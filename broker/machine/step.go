@@ -8,6 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/strandline-io/strandline/broker/machine/group"
+	"github.com/strandline-io/strandline/broker/machine/txn"
 )
 
 // step is the operation that is being decided and the unit that it becomes.
@@ -19,6 +20,7 @@ type step struct {
 	batches  []Batch
 	mustSync bool
 	uuids    uint64 // how many were derived from the operation
+	hangup   bool   // the request came late
 }
 
 // Step decides op, moves the state at once, and adds to out what must be journaled, answered and published, in this
@@ -31,7 +33,7 @@ func (m *Machine) Step(op *Op, out *Out) {
 	op.Now.EngineMs = max(op.Now.EngineMs, m.lastNow.EngineMs)
 	m.dispatch(op.Body)
 	m.endUnit()
-	s.op, s.out, s.uuids = nil, nil, 0
+	s.op, s.out, s.uuids, s.hangup = nil, nil, 0, false
 }
 
 func (m *Machine) dispatch(body any) {
@@ -191,8 +193,20 @@ func (m *Machine) endUnit() {
 	s.meta, s.batches, s.mustSync = s.meta[:0], s.batches[:0], false
 }
 
+// late reports whether a request of transaction version 1 comes late; its reply is a Hangup then.
+func (m *Machine) late(p txn.Producer, path txn.Path) bool {
+	if !m.txns.Late(p, path, m.step.op.Client.Connection) {
+		return false
+	}
+	m.step.hangup = true
+	return true
+}
+
 // reply answers the operation.
 func (m *Machine) reply(body any) {
+	if m.step.hangup {
+		body = &Hangup{}
+	}
 	m.step.out.Replies = append(m.step.out.Replies, Reply{ID: m.step.op.ID, Body: body})
 }
 

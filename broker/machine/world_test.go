@@ -30,6 +30,7 @@ type world struct {
 	views   map[PartitionID]View     // as published
 	late    map[uint64]any           // replies to earlier operations
 	quiet   bool                     // compare hashes only, for long runs
+	hungUp  bool                     // the last operation was answered with a Hangup
 }
 
 func newWorld(t testing.TB, cfg Config) *world {
@@ -58,6 +59,7 @@ func (w *world) do(body any) any {
 				w.t.Fatalf("operation %d is answered twice", r.ID)
 			}
 			answer = r.Body
+			_, w.hungUp = r.Body.(*Hangup)
 		} else {
 			w.late[r.ID] = r.Body
 		}
@@ -156,6 +158,7 @@ func (w *world) compare() {
 	if !bytes.Equal(a, b) {
 		w.t.Fatalf("operation %d: the snapshots differ\nrunning  %x\nreplayed %x", w.op, a, b)
 	}
+	w.checkNothingHangs()
 	for _, v := range w.shadow.Views() {
 		if seen, ok := w.views[v.Partition]; ok && fmt.Sprint(seen) != fmt.Sprint(v) {
 			w.t.Fatalf("operation %d: partition %d was published as %+v, replay shows %+v", w.op, v.Partition, seen, v)
@@ -165,6 +168,25 @@ func (w *world) compare() {
 	}
 	if fmt.Sprint(w.m.Topics()) != fmt.Sprint(w.shadow.Topics()) {
 		w.t.Fatalf("operation %d: topics %v, replayed %v", w.op, w.m.Topics(), w.shadow.Topics())
+	}
+}
+
+// checkNothingHangs looks for a transaction that is open in a partition although its coordinator will not end it there: it would
+// hold the stable offset for ever (kafka-eos.md A.7, I.1).
+func (w *world) checkNothingHangs() {
+	w.t.Helper()
+	ends := map[producer.Name]bool{}
+	for e := range w.m.txns.Open() {
+		for _, p := range e.Partitions {
+			ends[producer.Name{Partition: p, ProducerID: e.ProducerID}] = true
+		}
+	}
+	for id, p := range w.m.partitions {
+		for e := range p.producers.OpenEntries() {
+			if !ends[producer.Name{Partition: uint32(id), ProducerID: e.ProducerID}] {
+				w.t.Fatalf("operation %d: the transaction of producer %d hangs in %s/%d since offset %d", w.op, e.ProducerID, p.topic, p.number, e.TxnFirstOffset)
+			}
+		}
 	}
 }
 

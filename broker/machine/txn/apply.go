@@ -29,6 +29,7 @@ func (c *Coordinator) ApplyInit(r Init, nowMs int64) (sum uint64, err error) {
 		t.TimeoutMs = r.TimeoutMs
 	}
 	t.State, t.StartMs, t.UpdatedMs = Empty, None, nowMs
+	t.spoken = connections{} // the epoch tells who is late; the new producer may have connected first
 	c.attach(t)
 	return t.sum(), nil
 }

@@ -21,7 +21,8 @@ type Coordinator struct {
 type transaction struct {
 	Entry
 	prev, next *transaction
-	index      int // in the heap
+	index      int         // in the heap
+	spoken     connections // volatile: see Late
 }
 
 func (t *transaction) deadlineMs() int64 { return t.StartMs + int64(t.TimeoutMs) }

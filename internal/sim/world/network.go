@@ -87,7 +87,8 @@ func (w *World) connect(owner *coroutine) *link {
 		return nil
 	}
 	l := &link{w: w, owner: owner, rand: w.stream("link of " + owner.name), calls: make(map[int32]*call)}
-	l.server = &conn{p: w.process, link: l, client: owner.name, fetch: w.process.edge.NewFetcher(), waiter: sequencer.NewWaiter()}
+	w.process.accepted++
+	l.server = &conn{p: w.process, number: w.process.accepted, link: l, client: owner.name, fetch: w.process.edge.NewFetcher(), waiter: sequencer.NewWaiter()}
 	w.process.conns = append(w.process.conns, l.server)
 	return l
 }

@@ -18,20 +18,21 @@ import (
 
 // process is one life of the broker: the real machine, sequencer core, journal and store, without goroutines.
 type process struct {
-	w       *World
-	fs      *slowDisk
-	journal *journal.Stepped
-	store   *segment.Store
-	board   *sequencer.Board
-	edge    *edge.Edge
-	pool    wire.Pool
-	parked  []*conn // with a Fetch that waits for data
-	machine *machine.Machine
-	verify  *machine.Machine // replays every unit as it is appended (V8)
-	core    *sequencer.Core
-	keeper  *housekeeper
-	dead    bool
-	rand    *rand.Rand
+	w        *World
+	fs       *slowDisk
+	journal  *journal.Stepped
+	store    *segment.Store
+	board    *sequencer.Board
+	edge     *edge.Edge
+	pool     wire.Pool
+	parked   []*conn // with a Fetch that waits for data
+	accepted uint64  // connections so far
+	machine  *machine.Machine
+	verify   *machine.Machine // replays every unit as it is appended (V8)
+	core     *sequencer.Core
+	keeper   *housekeeper
+	dead     bool
+	rand     *rand.Rand
 	// pausedUs is until when the process stands still; its clocks go on.
 	pausedUs int64
 	held     []func() // what came meanwhile

@@ -20,6 +20,7 @@ import (
 // answered in order, those from published state when everything before them was answered.
 type conn struct {
 	p      *process
+	number uint64 // in the order in which connections came, from 1 on
 	link   *link
 	client string
 	frames [][]byte // not taken yet
@@ -112,7 +113,7 @@ func (s *slot) release() {
 
 func (c *conn) submit(s *slot, body any, written func()) {
 	op := &sequencer.Operation{
-		Op:  machine.Op{Client: machine.Client{ID: c.client, Host: "127.0.0.1", Principal: "User:ANONYMOUS"}, Body: body},
+		Op:  machine.Op{Client: machine.Client{ID: c.client, Host: "127.0.0.1", Principal: "User:ANONYMOUS", Connection: c.number}, Body: body},
 		Box: c, SizeBytes: int64(len(s.frame)), Written: written,
 	}
 	c.p.submit(op)
@@ -146,6 +147,11 @@ func (c *conn) flush() {
 
 // answer reports false if it is not due yet.
 func (c *conn) answer(s *slot) bool {
+	if _, late := s.reply.(*machine.Hangup); late {
+		c.closed = true
+		c.link.reset()
+		return false
+	}
 	var resp kmsg.Response
 	switch req := s.req.(type) {
 	case *kmsg.FetchRequest:

@@ -16,7 +16,7 @@ type session struct {
 	epoch     int16
 	sequences map[string]int32
 	added     map[string]bool // to the open transaction, version 1
-	dirty     bool            // something of the transaction may still be under way
+	dirty     bool            // something of the transaction was refused
 	lateInit  bool            // an earlier attempt to take the id over may be
 	current   func() bool     // no other instance was started
 	timeoutMs int32           // of a transaction; at least and by default transactionMs
@@ -75,7 +75,7 @@ func (s *session) insist(make func() kmsg.Request, version int16) (resp kmsg.Res
 		if resp = s.c.ask(make(), version); resp != nil {
 			return resp, sentUs, certain
 		}
-		certain, s.dirty = false, true
+		certain = false
 		s.c.sleep(s.c.w.Int64N(100 * msInUs))
 	}
 	return nil, sentUs, false
@@ -262,8 +262,7 @@ func (s *session) end(tx *transaction, commit bool) bool {
 			s.sequences = make(map[string]int32)
 		}
 		s.pid, s.epoch, s.dirty = r.ProducerID, r.ProducerEpoch, false
-	case s.dirty || !commit:
-		// A late request of this transaction must not hit the next one of the same epoch (KIP-890).
+	case s.dirty:
 		return s.init(true)
 	}
 	return true

@@ -262,7 +262,9 @@ func (s *session) end(tx *transaction, commit bool) bool {
 			s.sequences = make(map[string]int32)
 		}
 		s.pid, s.epoch, s.dirty = r.ProducerID, r.ProducerEpoch, false
-	case s.dirty:
+	case s.dirty, !commit && s.c.w.mode.lossy:
+		// Where replies leave before the sync, a power loss may bring the aborted transaction back, and the next one of the
+		// same epoch would commit it.
 		return s.init(true)
 	}
 	return true

@@ -7,12 +7,9 @@ import (
 	"github.com/strandline-io/strandline/internal/sim/cores"
 )
 
-// runCores is the command with -cores: one seed, its smallest failing run, or many seeds.
-func runCores(o cores.Options, from, to uint64, parallel int, verbose, shrink bool) bool {
-	switch {
-	case from != to:
-		return runManyCores(o, from, to, parallel)
-	case shrink:
+// runCores is the command with -cores: one seed, or its smallest failing run.
+func runCores(o cores.Options, verbose, shrink bool) bool {
+	if shrink {
 		n, r := cores.Shrink(o)
 		if r.Err == nil {
 			fmt.Printf("seed %d does not fail\n", o.Seed)

@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -42,6 +43,10 @@ func main() {
 	if jobs == "job" {
 		o.Blobs, o.JobBlobs = false, *blobs
 	}
+	if !slices.Contains([]string{"", "broker", "job"}, jobs) || flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "sim: -world is %q, want broker or job; arguments beside flags: %q, want none\n", jobs, flag.Args())
+		os.Exit(2)
+	}
 	o.Job = hasJob(o.Seed)
 	for name := range strings.SplitSeq(*without, ",") {
 		if n, err := strconv.Atoi(name); err == nil {
@@ -51,16 +56,20 @@ func main() {
 		}
 	}
 	ok := true
-	from, to := *seed, *seed
+	var from, to uint64
 	if *seeds != "" {
-		if _, err := fmt.Sscanf(*seeds, "%d-%d", &from, &to); err != nil {
-			fmt.Fprintf(os.Stderr, "sim: -seeds is %q, want A-B: %v\n", *seeds, err)
+		var err error
+		if from, to, err = span(*seeds); err != nil {
+			fmt.Fprintln(os.Stderr, "sim:", err)
 			os.Exit(2)
 		}
 	}
+	one := cores.Options{Seed: *seed, Operations: *operations}
 	switch {
+	case *pure && *seeds != "":
+		ok = runManyCores(one, from, to, *parallel)
 	case *pure:
-		ok = runCores(cores.Options{Seed: *seed, Operations: *operations}, from, to, *parallel, *verbose, *shrink)
+		ok = runCores(one, *verbose, *shrink)
 	case *seeds != "":
 		ok = runMany(o, from, to, *parallel)
 	case *shrink:
@@ -74,6 +83,17 @@ func main() {
 	if !ok {
 		os.Exit(1)
 	}
+}
+
+// span reads "A-B".
+func span(s string) (from, to uint64, err error) {
+	a, b, _ := strings.Cut(s, "-")
+	from, errA := strconv.ParseUint(a, 10, 64)
+	to, errB := strconv.ParseUint(b, 10, 64)
+	if errA != nil || errB != nil || from > to || to == math.MaxUint64 {
+		return 0, 0, fmt.Errorf("-seeds is %q, want A-B, A not above B", s)
+	}
+	return from, to, nil
 }
 
 // jobs says which seeds have a stream job.

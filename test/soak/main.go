@@ -29,7 +29,7 @@ type options struct {
 	legs    []leg
 	atMost  time.Duration // of each leg
 	count   uint64        // of each leg, 0 for as many as the time allows
-	from    uint64        // 0 to go on behind what the file holds
+	from    uint64        // at least; 0 to go on behind what the file holds
 	piece   time.Duration
 	results string
 	table   bool
@@ -57,7 +57,7 @@ func parseFlags(args []string) (o options, err error) {
 	f := flag.NewFlagSet("soak", flag.ContinueOnError)
 	f.DurationVar(&o.atMost, "for", 10*time.Minute, "run each leg for so long; with -count there is no limit unless it is given")
 	f.Uint64Var(&o.count, "count", 0, "run so many of each leg: seeds, rounds, seconds of each fuzz target")
-	f.Uint64Var(&o.from, "from", 0, "begin at this seed, instead of behind what the file holds")
+	f.Uint64Var(&o.from, "from", 0, "begin at this seed, if that is behind what the file holds")
 	f.DurationVar(&o.piece, "piece", time.Minute, "about how long one line of the file takes")
 	f.StringVar(&o.results, "results", filepath.Join("test", "soak", "results.jsonl"), "the `file` of what was run")
 	f.BoolVar(&o.table, "table", false, "print the table of the file and do nothing else")
@@ -105,9 +105,14 @@ func soak(ctx context.Context, o options) (ok bool, err error) {
 		return false, err
 	}
 	defer os.RemoveAll(bin)
-	before := len(book.pieces)
+	before, built := len(book.pieces), commit()
 	for _, l := range o.legs {
-		if err = runLeg(ctx, o, l, bin, book); err != nil {
+		if err := build(ctx, l, bin); err != nil {
+			return false, err
+		}
+	}
+	for _, l := range o.legs {
+		if err = runLeg(ctx, o, l, bin, built, book); err != nil {
 			break
 		}
 	}
@@ -116,11 +121,8 @@ func soak(ctx context.Context, o options) (ok bool, err error) {
 	return !slices.ContainsFunc(ran, func(p piece) bool { return p.Failed > 0 }), err
 }
 
-// runLeg runs pieces of one leg until its count or its time is reached.
-func runLeg(ctx context.Context, o options, l leg, bin string, book *book) error {
-	if err := build(ctx, l, bin); err != nil {
-		return err
-	}
+// runLeg runs pieces of one leg until its count or its time is reached. What was built for it is of the commit built.
+func runLeg(ctx context.Context, o options, l leg, bin, built string, book *book) error {
 	start, next, left := time.Now(), max(o.from, book.next(l.name)), o.count
 	size := l.first
 	for {
@@ -128,7 +130,11 @@ func runLeg(ctx context.Context, o options, l leg, bin string, book *book) error
 		if o.count > 0 {
 			n = min(n, left)
 		}
+		if len(l.build) == 0 {
+			built = commit()
+		}
 		p, err := runPiece(ctx, l, bin, next, next+n-1)
+		p.Commit = built
 		if err != nil {
 			return err
 		}
@@ -173,7 +179,8 @@ func build(ctx context.Context, l leg, bin string) error {
 func runPiece(ctx context.Context, l leg, bin string, from, to uint64) (piece, error) {
 	args := l.command(bin, from, to)
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	end := group(cmd)
+	defer end()
 	cmd.WaitDelay = 30 * time.Second
 	cmd.Env = append(os.Environ(), l.env...)
 	start := time.Now()
@@ -183,7 +190,7 @@ func runPiece(ctx context.Context, l leg, bin string, from, to uint64) (piece, e
 	}
 	p := piece{
 		Leg: l.name, Unit: l.unit, From: from, To: to, Seconds: time.Since(start).Seconds(),
-		Commit: commit(), Go: runtime.Version(), CPUs: runtime.NumCPU(), Began: start.UTC().Truncate(time.Second),
+		Go: runtime.Version(), CPUs: runtime.NumCPU(), Began: start.UTC().Truncate(time.Second),
 	}
 	found := p.read(l, string(out))
 	if err != nil && p.Failed == 0 || !found {

@@ -1,7 +1,13 @@
 package main
 
 import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -95,5 +101,39 @@ func TestResize(t *testing.T) {
 	f(1, 90, time.Minute, 0)
 	if got := grouped(1234567); got != "1,234,567" {
 		t.Error(got)
+	}
+}
+
+// TestInterruptedSoakLeavesNothing: what a leg has started ends with the soak, and is not kept as run.
+func TestInterruptedSoakLeavesNothing(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("there is no shell")
+	}
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if out, err := exec.Command("mkfifo", pipe).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	o := options{piece: time.Minute, results: filepath.Join(t.TempDir(), "results.jsonl"), count: 1}
+	o.legs = []leg{script("long", "sleep 1000 >"+pipe+" | cat")}
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan error)
+	go func() {
+		_, err := soak(ctx, o)
+		ended <- err
+	}()
+	held, err := os.OpenFile(pipe, os.O_RDONLY, 0) // when the grandchild has opened its end
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer held.Close()
+	interrupt()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	if _, err := io.ReadAll(held); err != nil { // ends when nobody holds the other end
+		t.Error(err)
+	}
+	if b, err := openBook(o.results); err != nil || len(b.pieces) > 0 {
+		t.Errorf("%+v, %v", b, err)
 	}
 }

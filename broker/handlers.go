@@ -45,10 +45,11 @@ var handlers = func() (h [128]*handler) {
 	h[48] = &handler{start: startDescribeClientQuotas}
 	h[74] = &handler{start: leaveToWriter, evaluate: serveListConfigResources, blocks: true}
 	h[66] = &handler{start: startListTransactions, finish: finishListTransactions, blocks: true}
-	h[68] = &handler{start: startConsumerGroupHeartbeat, finish: finishConsumerGroupHeartbeat}
-	h[11] = &handler{start: startLoop, finish: finishLoop, blocks: true, weigh: weighJoinGroup}
+	h[68] = &handler{start: startConsumerGroupHeartbeat, finish: finishGroup}
+	h[11] = &handler{start: startLoop, finish: finishGroup, blocks: true, weigh: weighJoinGroup}
 	h[14] = &handler{start: startLoop, finish: finishLoop, blocks: true, weigh: weighSyncGroup}
-	for _, key := range []int16{8, 12, 22, 24, 25, 26, 28} {
+	h[12] = &handler{start: startLoop, finish: finishGroup}
+	for _, key := range []int16{8, 22, 24, 25, 26, 28} {
 		h[key] = &handler{start: startLoop, finish: finishLoop}
 	}
 	for _, api := range wire.APIs() {

@@ -13,7 +13,7 @@ import (
 )
 
 // ConsumerGroupHeartbeat (key 68): the pattern of v1 (RE2, matched against the whole name) is compiled and matched here,
-// so that nobody's regular expression runs in the loop; a large group's assignment is made here.
+// so that nobody's regular expression runs in the loop; a large group's assignment is made here, also for JoinGroup and Heartbeat.
 
 func startConsumerGroupHeartbeat(c *conn, s *slot) error {
 	req := s.req.(*kmsg.ConsumerGroupHeartbeatRequest)
@@ -29,8 +29,9 @@ func startConsumerGroupHeartbeat(c *conn, s *slot) error {
 	return startLoop(c, s)
 }
 
-func finishConsumerGroupHeartbeat(c *conn, s *slot) (kmsg.Response, error) {
-	r, ok := s.reply.(*machine.HeartbeatReply)
+// finishGroup does what a reply about a group leaves to do.
+func finishGroup(c *conn, s *slot) (kmsg.Response, error) {
+	r, ok := s.reply.(*machine.GroupReply)
 	if !ok {
 		return finishLoop(c, s)
 	}
@@ -56,7 +57,7 @@ func finishConsumerGroupHeartbeat(c *conn, s *slot) (kmsg.Response, error) {
 			return nil, err
 		}
 	}
-	r.Response.Version = s.header.Version
+	r.Response.SetVersion(s.header.Version)
 	return r.Response, nil
 }
 

@@ -92,9 +92,9 @@ func TestPatternsAreMatchedOutside(t *testing.T) {
 		w.tick(2000)
 		return w.ask(req, 1)
 	}
-	first := beat(0).(*HeartbeatReply).Match
+	first := beat(0).(*GroupReply).Match
 	w.topic("tb", 1)
-	second := beat(1).(*HeartbeatReply).Match
+	second := beat(1).(*GroupReply).Match
 	if second.TopicsVersion <= first.TopicsVersion || second.Pattern != "t.*" || second.Group != "g" {
 		t.Fatalf("to be matched are %+v, then %+v", first, second)
 	}

@@ -12,10 +12,10 @@ import (
 // ConsumerGroupHeartbeat (key 68), v0 and 1. A pattern (v1) is matched outside of the loop, and a large group's assignment
 // made there: the member is answered, and the outcome comes back as an operation of its own.
 
-// HeartbeatReply answers a heartbeat that leaves work to do. Topics to match are those that the board shows when this
-// reply is released, or newer ones.
-type HeartbeatReply struct {
-	Response *kmsg.ConsumerGroupHeartbeatResponse
+// GroupReply answers a heartbeat, or a JoinGroup to a group with members of both protocols, that leaves work to do. Topics
+// to match are those that the board shows when this reply is released, or newer ones.
+type GroupReply struct {
+	Response kmsg.Response
 	Match    *MatchTopics // nil, or to be submitted with its Topics
 	Assign   *Assign      // nil, or to be submitted when it is made
 }
@@ -50,18 +50,24 @@ func (m *Machine) consumerGroupHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest
 		return
 	}
 	resp, work := m.groups.ConsumerGroupHeartbeat((*groupContext)(m), req)
-	r := &HeartbeatReply{Response: resp}
+	m.reply(resp)
+	m.handOut(req.Group, work)
+}
+
+// handOut makes work part of the reply that the operation has just got.
+func (m *Machine) handOut(name string, work group.Work) {
+	if work.Pattern == "" && work.Assignment == nil {
+		return
+	}
+	own := &m.step.out.Replies[len(m.step.out.Replies)-1]
+	r := &GroupReply{Response: own.Body.(kmsg.Response)}
 	if work.Pattern != "" {
-		r.Match = &MatchTopics{Group: req.Group, Pattern: work.Pattern, TopicsVersion: m.topicsVersion}
+		r.Match = &MatchTopics{Group: name, Pattern: work.Pattern, TopicsVersion: m.topicsVersion}
 	}
 	if work.Assignment != nil {
 		r.Assign = &Assign{work.Assignment}
 	}
-	if r.Match == nil && r.Assign == nil {
-		m.reply(resp)
-		return
-	}
-	m.reply(r)
+	own.Body = r
 }
 
 func (m *Machine) matchTopics(b *MatchTopics) {

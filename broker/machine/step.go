@@ -115,9 +115,9 @@ func (m *Machine) dispatchGroup(body any) {
 	case *kmsg.OffsetFetchRequest:
 		m.groups.OffsetFetch(ctx, b)
 	case *kmsg.JoinGroupRequest:
-		m.groups.JoinGroup(ctx, b)
+		m.handOut(b.Group, m.groups.JoinGroup(ctx, b))
 	case *kmsg.HeartbeatRequest:
-		m.groups.Heartbeat(ctx, b)
+		m.handOut(b.Group, m.groups.Heartbeat(ctx, b))
 	case *kmsg.LeaveGroupRequest:
 		m.groups.LeaveGroup(ctx, b)
 	case *kmsg.SyncGroupRequest:

@@ -53,10 +53,10 @@ var assignors = map[string]func(*Assignment){defaultAssignor: (*Assignment).unif
 // what the caller has to make outside, and to bring back by Assigned.
 func (gs *Groups) assign(ctx Context, g *group) *Assignment {
 	c, l := g.saved.consumer, &g.live.consumers
-	if g.saved.generation == c.targetEpoch || ctx.EngineMs() < l.assignMs {
+	if g.saved.generation == c.targetEpoch || c.targetEpoch > 0 && ctx.EngineMs() < l.assignMs {
 		return nil
 	}
-	l.assignMs = ctx.EngineMs() + int64(gs.cfg.AssignmentIntervalMs)
+	l.assignMs = ctx.EngineMs() + int64(gs.assignmentIntervalMs(g.name))
 	a := c.assignment(ctx, g)
 	outside := a.size() > gs.cfg.InlineAssignment
 	if !outside {

@@ -45,6 +45,16 @@ type Config struct {
 	ConsumerHeartbeatMs int32
 	// AssignmentIntervalMs lies at least between two assignments of one consumer group. 0 means 1000, negative none.
 	AssignmentIntervalMs int32
+	// ConsumerMinSessionTimeoutMs to ConsumerMaxAssignmentIntervalMs bound what a group's own settings may ask for; outside
+	// is INVALID_CONFIG. 0 means 45000 to 60000 for sessions, 5000 to 15000 for heartbeats, 0 to 15000 for assignments.
+	ConsumerMinSessionTimeoutMs     int32
+	ConsumerMaxSessionTimeoutMs     int32
+	ConsumerMinHeartbeatMs          int32
+	ConsumerMaxHeartbeatMs          int32
+	ConsumerMinAssignmentIntervalMs int32
+	ConsumerMaxAssignmentIntervalMs int32
+	// Migration says which groups change their protocol while they have members.
+	Migration MigrationPolicy
 	// InlineAssignment is up to how many members, topics, partitions and subscriptions together an assignment is made
 	// within the operation; a larger one is handed out, and comes back when it is made. 0 means 4096, negative never.
 	InlineAssignment int
@@ -52,6 +62,34 @@ type Config struct {
 	OffsetsRetentionMs int64
 	// OffsetsCheckMs is the pause between two rounds of expiry. 0 means 600000.
 	OffsetsCheckMs int64
+}
+
+// MigrationPolicy says whether a classic group becomes a consumer group when a member of that protocol comes, and back when
+// the last one goes (group.consumer.migration.policy).
+type MigrationPolicy uint8
+
+// Migration policies. The zero value is Apache Kafka's default.
+const (
+	MigrationBidirectional MigrationPolicy = iota
+	// MigrationUpgrade makes consumer groups of classic ones only.
+	MigrationUpgrade
+	// MigrationDowngrade makes classic groups of consumer groups only.
+	MigrationDowngrade
+	// MigrationDisabled keeps members of the two protocols apart.
+	MigrationDisabled
+)
+
+// String returns the name that Apache Kafka's setting has for p.
+func (p MigrationPolicy) String() string {
+	if p > MigrationDisabled {
+		return fmt.Sprintf("MigrationPolicy(%d)", uint8(p))
+	}
+	return [...]string{"bidirectional", "upgrade", "downgrade", "disabled"}[p]
+}
+
+func (p MigrationPolicy) upgrades() bool { return p == MigrationBidirectional || p == MigrationUpgrade }
+func (p MigrationPolicy) downgrades() bool {
+	return p == MigrationBidirectional || p == MigrationDowngrade
 }
 
 // Validate returns all problems of c at once, or nil.
@@ -74,11 +112,20 @@ func (c Config) Validate() error {
 	positive("MaxOffsetMetadataChars", int64(c.MaxOffsetMetadataChars))
 	positive("ConsumerSessionTimeoutMs", int64(c.ConsumerSessionTimeoutMs))
 	positive("ConsumerHeartbeatMs", int64(c.ConsumerHeartbeatMs))
+	positive("ConsumerMinSessionTimeoutMs", int64(c.ConsumerMinSessionTimeoutMs))
+	positive("ConsumerMaxSessionTimeoutMs", int64(c.ConsumerMaxSessionTimeoutMs))
+	positive("ConsumerMinHeartbeatMs", int64(c.ConsumerMinHeartbeatMs))
+	positive("ConsumerMaxHeartbeatMs", int64(c.ConsumerMaxHeartbeatMs))
+	positive("ConsumerMinAssignmentIntervalMs", int64(c.ConsumerMinAssignmentIntervalMs))
+	positive("ConsumerMaxAssignmentIntervalMs", int64(c.ConsumerMaxAssignmentIntervalMs))
 	positive("OffsetsRetentionMs", c.OffsetsRetentionMs)
 	positive("OffsetsCheckMs", c.OffsetsCheckMs)
 	if d := c.withDefaults(); d.MinSessionTimeoutMs > d.MaxSessionTimeoutMs {
 		errs = append(errs, fmt.Errorf("group: MinSessionTimeoutMs %d is above MaxSessionTimeoutMs %d: no client could join",
 			d.MinSessionTimeoutMs, d.MaxSessionTimeoutMs))
+	}
+	if c.Migration > MigrationDisabled {
+		errs = append(errs, fmt.Errorf("group: Migration is %v: there is no such policy", c.Migration))
 	}
 	return errors.Join(errs...)
 }
@@ -98,6 +145,11 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.ConsumerSessionTimeoutMs, 45_000)
 	orDefault(&c.ConsumerHeartbeatMs, 5000)
 	orDefault(&c.AssignmentIntervalMs, 1000)
+	orDefault(&c.ConsumerMinSessionTimeoutMs, 45_000)
+	orDefault(&c.ConsumerMaxSessionTimeoutMs, 60_000)
+	orDefault(&c.ConsumerMinHeartbeatMs, 5000)
+	orDefault(&c.ConsumerMaxHeartbeatMs, 15_000)
+	orDefault(&c.ConsumerMaxAssignmentIntervalMs, 15_000)
 	orDefault(&c.InlineAssignment, 4096)
 	orDefault(&c.OffsetsRetentionMs, 7*24*3600*1000)
 	orDefault(&c.OffsetsCheckMs, 600_000)

@@ -9,7 +9,7 @@ import (
 )
 
 // consumerState is the durable part of a consumer group (KIP-848) beside saved, whose generation is the group epoch.
-// A group has it, or the members of a classic group, never both.
+// A group has it, or the members of a classic group, never both; members of the classic protocol may be among its own.
 type consumerState struct {
 	targetEpoch  int32  // the group epoch for which the targets were made
 	metadataHash uint64 // of the subscribed topics as they were at the group epoch
@@ -21,12 +21,15 @@ type consumerState struct {
 	patterns    btree.Map[string, *pattern] // of members' subscriptions
 	owners      map[topicPartition]string   // partition → the member that has it, or has not given it up yet
 	assignors   map[string]int              // server assignor → members that ask for it
+	classics    int                         // members of the classic protocol
+	support     map[string]int              // classic protocol's name → members of the classic protocol that know it
 	sizeBytes   int64                       // of the members
 	matchBytes  int64                       // of what the patterns match
 }
 
 func newConsumerState() *consumerState {
-	return &consumerState{statics: map[string]string{}, owners: map[topicPartition]string{}, assignors: map[string]int{}}
+	return &consumerState{statics: map[string]string{}, owners: map[topicPartition]string{}, assignors: map[string]int{},
+		support: map[string]int{}}
 }
 
 // reconciliation is how far a member has come towards its target.
@@ -63,10 +66,17 @@ type consumerInfo struct {
 	clientID    string
 	clientHost  string
 	rebalanceMs int32
-	topics      []string // ascending, distinct
-	pattern     string   // "" is none
-	assignor    string   // "" leaves it to the others
-	hash        uint64   // once it is part of the state
+	topics      []string     // ascending, distinct
+	pattern     string       // "" is none
+	assignor    string       // "" leaves it to the others
+	classic     *classicInfo // of a member of the classic protocol; nil for one of the consumer protocol
+	hash        uint64       // once it is part of the state
+}
+
+// classicInfo is what a member of the classic protocol told beside, in a group of the consumer protocol.
+type classicInfo struct {
+	sessionMs int32
+	protocols []protocol // at least one, in the order of preference, names distinct
 }
 
 // pattern is a regular expression to which members subscribe.
@@ -115,6 +125,15 @@ func findHolding(list []holding, p topicPartition) (holding, bool) {
 	return list[i], true
 }
 
+// placesOf leaves out since when a member has what it has.
+func placesOf(list []holding) []topicPartition {
+	places := make([]topicPartition, len(list))
+	for i, h := range list {
+		places[i] = h.topicPartition
+	}
+	return places
+}
+
 const (
 	// stringBytes and partitionBytes are about what a string and a partition take beside their content.
 	stringBytes    = 16
@@ -131,6 +150,11 @@ func (i *consumerInfo) sizeBytes() int {
 	}
 	for _, t := range i.topics {
 		n += len(t) + stringBytes
+	}
+	if i.classic != nil {
+		for _, p := range i.classic.protocols {
+			n += len(p.name) + len(p.metadata)
+		}
 	}
 	return n
 }
@@ -150,7 +174,12 @@ func sameSlice(a, b []string) bool {
 
 func sameInfo(a, b *consumerInfo) bool {
 	return sameSubscription(a, b) && a.id == b.id && a.clientID == b.clientID && a.clientHost == b.clientHost &&
-		a.rebalanceMs == b.rebalanceMs && a.assignor == b.assignor && sameString(a.instance, b.instance) && sameString(a.rack, b.rack)
+		a.rebalanceMs == b.rebalanceMs && a.assignor == b.assignor && sameString(a.instance, b.instance) &&
+		sameString(a.rack, b.rack) && sameClassic(a.classic, b.classic)
+}
+
+func sameClassic(a, b *classicInfo) bool {
+	return a == b || a != nil && b != nil && a.sessionMs == b.sessionMs && sameProtocols(a.protocols, b.protocols)
 }
 
 func sameString(a, b *string) bool { return a == b || a != nil && b != nil && *a == *b }

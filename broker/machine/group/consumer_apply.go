@@ -10,18 +10,20 @@ func (gs *Groups) applyConsumer(kind uint8, r *reader) error {
 	switch kind {
 	case kindConsumerEpoch:
 		return gs.applyConsumerEpoch(r)
-	case kindConsumerMember:
-		return gs.applyConsumerMember(r)
+	case kindConsumerMember, kindClassicMember:
+		return gs.applyConsumerMember(r, kind == kindClassicMember)
 	case kindConsumersRemoved:
 		return gs.applyConsumersRemoved(r)
 	case kindConsumerTarget:
 		return gs.applyConsumerTarget(r)
 	case kindConsumerCurrent:
 		return gs.applyConsumerCurrent(r)
-	case kindConsumerReplaced:
-		return gs.applyConsumerReplaced(r)
+	case kindConsumerReplaced, kindClassicReplaced:
+		return gs.applyConsumerReplaced(r, kind == kindClassicReplaced)
 	case kindConsumerPatterns:
 		return gs.applyConsumerPatterns(r)
+	case kindSettings:
+		return gs.applySettings(r)
 	}
 	return codec.Corrupt("unknown record kind %d", kind)
 }
@@ -73,8 +75,8 @@ func (c *consumerState) checkInstance(info *consumerInfo, replaces string) error
 	return nil
 }
 
-func (gs *Groups) applyConsumerMember(r *reader) error {
-	rec := readConsumerMember(r)
+func (gs *Groups) applyConsumerMember(r *reader, classic bool) error {
+	rec := readConsumerMember(r, classic)
 	if err := r.End(); err != nil {
 		return err
 	}
@@ -190,8 +192,8 @@ func (m *consumerMember) take(rec *consumerCurrentRecord) {
 	m.assigned, m.revoking = rec.assigned, rec.revoking
 }
 
-func (gs *Groups) applyConsumerReplaced(r *reader) error {
-	rec := readConsumerReplaced(r)
+func (gs *Groups) applyConsumerReplaced(r *reader, classic bool) error {
+	rec := readConsumerReplaced(r, classic)
 	if err := r.End(); err != nil {
 		return err
 	}
@@ -280,7 +282,7 @@ func (gs *Groups) setConsumer(g *group, m *consumerMember) {
 		c.statics[*m.info.instance] = m.info.id
 	}
 	if m.info.hash == 0 {
-		gs.hashBuf = appendConsumer(gs.hashBuf[:0], m.info)
+		gs.hashBuf = appendAnyConsumer(gs.hashBuf[:0], m.info)
 		m.info.hash = hashBytes(gs.hashBuf)
 	}
 	b := append(gs.hashBuf[:0], 'C')
@@ -296,6 +298,11 @@ func (gs *Groups) setConsumer(g *group, m *consumerMember) {
 
 func appendConsumerMember(b []byte, m *consumerMember) []byte {
 	b = appendConsumer(b, m.info)
+	if m.info.classic == nil {
+		b = append(b, 0)
+	} else {
+		b = appendClassic(append(b, 1), m.info.classic)
+	}
 	b = appendCurrent(b, m.epoch, m.prevEpoch, m.state, m.assigned, m.revoking)
 	return appendTarget(b, m.target)
 }
@@ -338,6 +345,14 @@ func (gs *Groups) countSubscription(g *group, info *consumerInfo, n int) {
 	if a := info.assignor; a != "" {
 		if c.assignors[a] += n; c.assignors[a] == 0 {
 			delete(c.assignors, a)
+		}
+	}
+	if info.classic != nil {
+		c.classics += n
+		for _, p := range info.classic.protocols {
+			if c.support[p.name] += n; c.support[p.name] == 0 {
+				delete(c.support, p.name)
+			}
 		}
 	}
 	if info.pattern == "" {

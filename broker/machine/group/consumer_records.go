@@ -21,6 +21,12 @@ const (
 	kindConsumerReplaced uint8 = 77
 	// kindConsumerPatterns: patterns match these topics.
 	kindConsumerPatterns uint8 = 78
+	// kindClassicMember and kindClassicReplaced are kindConsumerMember and kindConsumerReplaced for a member of the classic
+	// protocol.
+	kindClassicMember   uint8 = 79
+	kindClassicReplaced uint8 = 80
+	// kindSettings: a group has these settings and no others.
+	kindSettings uint8 = 81
 )
 
 type consumerEpochRecord struct {
@@ -46,12 +52,49 @@ type consumerMemberRecord struct {
 	info  *consumerInfo
 }
 
-func (rec *consumerMemberRecord) append(b []byte) []byte {
-	return appendConsumer(codec.AppendString(b, rec.group), rec.info)
+// kind tells members of the two protocols apart.
+func (rec *consumerMemberRecord) kind() uint8 {
+	if rec.info.classic != nil {
+		return kindClassicMember
+	}
+	return kindConsumerMember
 }
 
-func readConsumerMember(r *reader) consumerMemberRecord {
-	return consumerMemberRecord{group: r.String(), info: r.consumer()}
+func (rec *consumerMemberRecord) append(b []byte) []byte {
+	return appendAnyConsumer(codec.AppendString(b, rec.group), rec.info)
+}
+
+func readConsumerMember(r *reader, classic bool) consumerMemberRecord {
+	return consumerMemberRecord{group: r.String(), info: r.anyConsumer(classic)}
+}
+
+// appendAnyConsumer writes what the member has of the classic protocol behind the rest.
+func appendAnyConsumer(b []byte, i *consumerInfo) []byte {
+	b = appendConsumer(b, i)
+	if i.classic != nil {
+		b = appendClassic(b, i.classic)
+	}
+	return b
+}
+
+func (r *reader) anyConsumer(classic bool) *consumerInfo {
+	i := r.consumer()
+	if classic {
+		i.classic = r.classic()
+	}
+	return i
+}
+
+func appendClassic(b []byte, c *classicInfo) []byte {
+	return appendProtocols(binary.AppendVarint(b, int64(c.sessionMs)), c.protocols)
+}
+
+func (r *reader) classic() *classicInfo {
+	c := &classicInfo{sessionMs: r.Natural(), protocols: r.protocols()}
+	if len(c.protocols) == 0 {
+		r.Fail("member of the classic protocol without protocols")
+	}
+	return c
 }
 
 func appendConsumer(b []byte, i *consumerInfo) []byte {
@@ -253,12 +296,20 @@ type consumerReplacedRecord struct {
 	info  *consumerInfo
 }
 
-func (rec *consumerReplacedRecord) append(b []byte) []byte {
-	return appendConsumer(codec.AppendString(codec.AppendString(b, rec.group), rec.oldID), rec.info)
+// kind tells members of the two protocols apart.
+func (rec *consumerReplacedRecord) kind() uint8 {
+	if rec.info.classic != nil {
+		return kindClassicReplaced
+	}
+	return kindConsumerReplaced
 }
 
-func readConsumerReplaced(r *reader) consumerReplacedRecord {
-	return consumerReplacedRecord{group: r.String(), oldID: r.String(), info: r.consumer()}
+func (rec *consumerReplacedRecord) append(b []byte) []byte {
+	return appendAnyConsumer(codec.AppendString(codec.AppendString(b, rec.group), rec.oldID), rec.info)
+}
+
+func readConsumerReplaced(r *reader, classic bool) consumerReplacedRecord {
+	return consumerReplacedRecord{group: r.String(), oldID: r.String(), info: r.anyConsumer(classic)}
 }
 
 type consumerPatternsRecord struct {

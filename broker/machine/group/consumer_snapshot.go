@@ -25,10 +25,10 @@ func appendConsumers(dst []byte, c *consumerState) []byte {
 	return dst
 }
 
-// minConsumerBytes is the least that appendConsumerMember writes: fifteen lengths and numbers.
+// minConsumerBytes is the least that appendConsumerMember has ever written: fifteen lengths and numbers.
 const minConsumerBytes = 15
 
-func (gs *Groups) restoreConsumers(r *reader, g *group) {
+func (gs *Groups) restoreConsumers(r *reader, g *group, version uint8) {
 	if !r.Bool() || r.Err() != nil {
 		return
 	}
@@ -42,6 +42,9 @@ func (gs *Groups) restoreConsumers(r *reader, g *group) {
 	last := ""
 	for i := range r.Count(minConsumerBytes) {
 		m := &consumerMember{info: r.consumer()}
+		if version >= 3 && r.Bool() {
+			m.info.classic = r.classic()
+		}
 		rec := consumerCurrentRecord{group: g.name, id: m.info.id}
 		r.current(&rec)
 		m.take(&rec)

@@ -49,22 +49,37 @@ const firstSnapshot = "01 03 02 01 67 01 08 63 6f 6e 73 75 6d 65 72 02 05 72 61 
 	"01 05 72 61 6e 67 65 01 78 00 01 01 74 01 02 01 0c 04 0e 01 01 01 6d 00 01 68 00 00 00 00 00 10 00 02 01 73 01 06 " +
 	"00 01 02 10 01 10 12 02 00 01 74 01 00 00 01 02 0e 01 10 12 02 00"
 
-// TestFirstSnapshot: snapshots of version 1, which knew classic groups only, are still read.
-func TestFirstSnapshot(t *testing.T) {
-	old, err := hex.DecodeString(strings.ReplaceAll(firstSnapshot, " ", ""))
-	if err != nil {
-		t.Fatal(err)
-	}
-	gs, want := New(Config{}), New(Config{})
-	if err := gs.Restore(old); err != nil {
-		t.Fatal(err)
-	}
-	for data := sampleRecords(); len(data) > 2 && data[0] < kindConsumerEpoch; data = data[2+int(data[1]):] {
-		if err := want.Apply(data[0], data[2:2+int(data[1])]); err != nil {
+// secondSnapshot is what a program wrote that knew snapshots of version 2, from the records of kinds 64 to 78.
+const secondSnapshot = "02 03 03 01 63 00 08 63 6f 6e 73 75 6d 65 72 08 00 00 12 00 00 01 08 4d 02 02 6d 31 00 00 01 63 01 68 90 4e 01 01 74 03 " +
+	"74 2e 2a 05 72 61 6e 67 65 06 04 01 01 01 74 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 04 01 01 74 00 00 00 00 00 " +
+	"00 00 00 00 00 00 00 00 00 00 04 02 02 01 74 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 02 02 6d 33 02 69 00 01 " +
+	"63 01 68 90 4e 01 01 74 00 05 72 61 6e 67 65 00 00 00 00 00 01 01 74 00 00 00 00 00 00 00 00 00 00 00 00 00 00 00 04 01 " +
+	"03 74 2e 2a 02 01 74 02 74 32 01 67 01 08 63 6f 6e 73 75 6d 65 72 02 05 72 61 6e 67 65 00 0a 01 02 6d 33 02 69 01 63 01 " +
+	"68 e0 5d 90 4e 01 05 72 61 6e 67 65 01 78 00 01 01 74 01 02 01 0c 04 0e 01 01 01 6d 00 00 01 68 00 00 00 00 00 10 00 02 " +
+	"01 73 01 06 00 01 02 10 01 10 12 02 00 01 74 01 00 00 01 02 0e 01 10 12 02 00 00"
+
+// TestOlderSnapshots: snapshots of version 1, which knew classic groups only, and of version 2, in which the groups of the two
+// protocols had nothing to do with each other, are still read.
+func TestOlderSnapshots(t *testing.T) {
+	for _, older := range []struct {
+		snapshot string
+		until    uint8 // the first kind of record that was not known
+	}{{firstSnapshot, kindConsumerEpoch}, {secondSnapshot, kindClassicMember}} {
+		b, err := hex.DecodeString(strings.ReplaceAll(older.snapshot, " ", ""))
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	if gs.Hash() != want.Hash() {
-		t.Error("what it holds is not what the records say")
+		gs, want := New(Config{}), New(Config{})
+		if err := gs.Restore(b); err != nil {
+			t.Fatal(err)
+		}
+		for data := sampleRecords(); len(data) > 2 && data[0] < older.until; data = data[2+int(data[1]):] {
+			if err := want.Apply(data[0], data[2:2+int(data[1])]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if gs.Hash() != want.Hash() {
+			t.Errorf("what version %d holds is not what the records say", b[0])
+		}
 	}
 }

@@ -133,6 +133,11 @@ func sampleRecords() []byte {
 		return &consumerInfo{id: id, instance: instance, clientID: "c", clientHost: "h", rebalanceMs: 5000, topics: []string{"t"},
 			pattern: pattern, assignor: "range"}
 	}
+	classic := func(id string, instance *string) *consumerInfo {
+		info := consumer(id, instance, "")
+		info.classic = &classicInfo{6000, []protocol{{"range", []byte("x")}}}
+		return info
+	}
 	id := topicID("t")
 	var out []byte
 	for _, r := range []struct {
@@ -158,6 +163,12 @@ func sampleRecords() []byte {
 		{kindConsumerReplaced, &consumerReplacedRecord{"c", "m2", consumer("m3", kmsg.StringPtr("i"), "")}},
 		{kindConsumerMember, &consumerMemberRecord{"c", consumer("m4", nil, "")}},
 		{kindConsumersRemoved, &removedRecord{"c", 10, []string{"m4"}}},
+		{kindClassicMember, &consumerMemberRecord{"c", classic("m5", nil)}},
+		{kindClassicMember, &consumerMemberRecord{"c", classic("m6", kmsg.StringPtr("j"))}},
+		{kindClassicReplaced, &consumerReplacedRecord{"c", "m6", classic("m7", kmsg.StringPtr("j"))}},
+		{kindSettings, &settingsRecord{"c", []Setting{{"consumer.heartbeat.interval.ms", "6000"}, {"consumer.session.timeout.ms", "50000"}}}},
+		{kindSettings, &settingsRecord{"d", []Setting{{"consumer.heartbeat.interval.ms", "7000"}}}},
+		{kindSettings, &settingsRecord{"d", nil}},
 	} {
 		payload := r.rec.append(nil)
 		out = append(append(out, r.kind, byte(len(payload))), payload...)
@@ -237,6 +248,8 @@ func TestHostileCounts(t *testing.T) {
 		kindConsumerTarget:   {1, 'g', 0},
 		kindConsumerCurrent:  {1, 'g', 1, 'm', 0, 0, 0},
 		kindConsumerPatterns: {1, 'g'},
+		kindClassicMember:    {1, 'g', 1, 'm', 0, 0, 0, 0, 0, 0, 0, 0, 0},
+		kindSettings:         {1, 'g'},
 	} {
 		gs := New(Config{})
 		payload := append(slices.Clone(prefix), huge...)

@@ -13,6 +13,8 @@ type Groups struct {
 	groups  btree.Map[string, *group]
 	byTopic map[string]*btree.Map[string, *group]
 	pending map[int64]*btree.BTreeG[pendingKey] // by producer id
+	// settings are by group, whether it exists or not.
+	settings btree.Map[string, *groupSettings]
 	// commits counts offset records: it is the decision order of commits, plain and transactional.
 	commits uint64
 	sum     uint64 // sum of the hashes of all durable items
@@ -125,7 +127,7 @@ func (gs *Groups) Tick(ctx Context) {
 			gs.endPhase(ctx, t.group)
 		case timerSweep:
 			gs.sweepOffsets(ctx)
-		case timerConsumer, timerRevocation:
+		case timerConsumer, timerRevocation, timerSync:
 			gs.removeConsumers(ctx, t.group, t.id)
 		}
 	}

@@ -94,13 +94,21 @@ func (gs *Groups) mayCommitConsumer(g *group, req *kmsg.OffsetCommitRequest) int
 	switch {
 	case !ok:
 		return kerr.UnknownMemberID.Code
-	case req.Version < 9:
+	case req.Version < 9 && m.info.classic == nil:
 		return kerr.UnsupportedVersion.Code
 	case mutant.On("commit of a stale member epoch accepted"):
 	case req.Generation > m.epoch || req.Generation < 0:
-		return kerr.StaleMemberEpoch.Code
+		return m.stale()
 	}
 	return 0
+}
+
+// stale is the code for an epoch that is not the member's.
+func (m *consumerMember) stale() int16 {
+	if m.info.classic != nil {
+		return kerr.IllegalGeneration.Code
+	}
+	return kerr.StaleMemberEpoch.Code
 }
 
 // commit collects what one request commits.
@@ -168,7 +176,7 @@ func (c *commit) partition(partition int32, off int64, leaderEpoch int32, metada
 		if c.rec.producerID != noProducer {
 			return kerr.IllegalGeneration.Code
 		}
-		return kerr.StaleMemberEpoch.Code
+		return c.member.stale()
 	}
 	if utf16Len(p.metadata) > c.gs.cfg.MaxOffsetMetadataChars {
 		return kerr.OffsetMetadataTooLarge.Code

@@ -73,7 +73,7 @@ func (g *group) mayFetch(f *offsetFetch, who fetcher) int16 {
 	case !ok:
 		return kerr.UnknownMemberID.Code
 	case who.epoch != m.epoch:
-		return kerr.StaleMemberEpoch.Code
+		return m.stale()
 	}
 	return 0
 }

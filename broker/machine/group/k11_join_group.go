@@ -17,12 +17,15 @@ type joiner struct {
 	info         *memberInfo // the id is empty until it is known
 }
 
-// JoinGroup answers a JoinGroup request, v0 to 9, at once or when the join phase ends.
-func (gs *Groups) JoinGroup(ctx Context, req *kmsg.JoinGroupRequest) {
+// JoinGroup answers a JoinGroup request, v0 to 9, at once or when the join phase ends. What it leaves to do outside is in
+// work; then the request was answered at once.
+func (gs *Groups) JoinGroup(ctx Context, req *kmsg.JoinGroupRequest) (work Work) {
 	gs.start(ctx)
-	if code := gs.join(ctx, req); code != 0 {
+	work, code := gs.join(ctx, req)
+	if code != 0 {
 		ctx.Reply(ctx.OpID(), joinError(req.Version, req.MemberID, code))
 	}
+	return work
 }
 
 func newJoinResponse(version int16) *kmsg.JoinGroupResponse {
@@ -41,23 +44,28 @@ func joinError(version int16, memberID string, code int16) *kmsg.JoinGroupRespon
 }
 
 // join returns the code of a refusal; with 0 the request was answered or waits.
-func (gs *Groups) join(ctx Context, req *kmsg.JoinGroupRequest) int16 {
+func (gs *Groups) join(ctx Context, req *kmsg.JoinGroupRequest) (Work, int16) {
 	j, code := gs.readJoin(ctx, req)
 	if code != 0 {
-		return code
+		return Work{}, code
 	}
 	var g *group
 	if req.MemberID == "" {
 		if g, code = gs.open(req.Group); code != 0 {
-			return code
+			return Work{}, code
 		}
 		defer gs.forget(g)
 	} else if g, _ = gs.groups.Get(req.Group); g == nil {
-		return kerr.UnknownMemberID.Code
+		return Work{}, kerr.UnknownMemberID.Code
 	}
 	if g.hasConsumers() {
-		return kerr.InconsistentGroupProtocol.Code
+		return gs.joinConsumers(ctx, g, j, req.MemberID)
 	}
+	return Work{}, gs.joinClassic(ctx, g, j, req)
+}
+
+// joinClassic is join for a classic group, or one without members.
+func (gs *Groups) joinClassic(ctx Context, g *group, j *joiner, req *kmsg.JoinGroupRequest) int16 {
 	known, _ := g.live.members.Get(req.MemberID)
 	if !gs.hasRoom(g, known, j) {
 		return kerr.GroupMaxSizeReached.Code

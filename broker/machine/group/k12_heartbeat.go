@@ -7,13 +7,18 @@ import (
 	"github.com/strandline-io/strandline/internal/mutant"
 )
 
-// Heartbeat answers a Heartbeat request, v0 to 4.
-func (gs *Groups) Heartbeat(ctx Context, req *kmsg.HeartbeatRequest) {
+// Heartbeat answers a Heartbeat request, v0 to 4. What it leaves to do outside is in work.
+func (gs *Groups) Heartbeat(ctx Context, req *kmsg.HeartbeatRequest) (work Work) {
 	gs.start(ctx)
 	resp := kmsg.NewPtrHeartbeatResponse()
 	resp.Version = req.Version
-	resp.ErrorCode = gs.heartbeat(ctx, req)
+	if g, ok := gs.groups.Get(req.Group); ok && g.hasConsumers() {
+		work, resp.ErrorCode = gs.heartbeatClassic(ctx, g, req)
+	} else {
+		resp.ErrorCode = gs.heartbeat(ctx, req)
+	}
 	ctx.Reply(ctx.OpID(), resp)
+	return work
 }
 
 func (gs *Groups) heartbeat(ctx Context, req *kmsg.HeartbeatRequest) int16 {

@@ -36,6 +36,9 @@ func (gs *Groups) LeaveGroup(ctx Context, req *kmsg.LeaveGroupRequest) {
 
 // leave removes members one by one; the rest is asked to join again once.
 func (gs *Groups) leave(ctx Context, g *group, members []kmsg.LeaveGroupRequestMember) []kmsg.LeaveGroupResponseMember {
+	if g.hasConsumers() {
+		return gs.leaveMixed(ctx, g, members)
+	}
 	var gone []string
 	left := false
 	out := make([]kmsg.LeaveGroupResponseMember, 0, len(members))

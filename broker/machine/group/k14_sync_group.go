@@ -29,6 +29,9 @@ func (gs *Groups) sync(ctx Context, req *kmsg.SyncGroupRequest) int16 {
 	if req.Version >= 5 && (req.ProtocolType == nil || req.Protocol == nil) {
 		return kerr.InconsistentGroupProtocol.Code // mandatory since then (KIP-559)
 	}
+	if g, ok := gs.groups.Get(req.Group); ok && g.hasConsumers() {
+		return gs.syncConsumers(ctx, g, req)
+	}
 	g, m, code := gs.find(req.Group, req.MemberID, sinceVersion(req.Version, 3, req.InstanceID), req.Generation)
 	if code != 0 {
 		return code

@@ -85,13 +85,13 @@ func checkHeartbeat(req *kmsg.ConsumerGroupHeartbeatRequest) *refusal {
 	return nil
 }
 
-// consumers returns the group if it is a consumer group, or can become one; nil if there is none of that name.
+// consumers returns the group if it is a consumer group, or has no members; nil if there is none of that name.
 func (gs *Groups) consumers(name string) (*group, *refusal) {
 	g, ok := gs.groups.Get(name)
 	switch {
 	case !ok:
 		return nil, nil
-	case g.live.phase != phaseEmpty || g.live.members.Len() > 0:
+	case g.classic():
 		return nil, refuse(kerr.GroupIDNotFound, "Group %s is not a consumer group.", name)
 	}
 	return g, nil
@@ -135,42 +135,32 @@ func (gs *Groups) leaveConsumers(ctx Context, req *kmsg.ConsumerGroupHeartbeatRe
 		gs.removeConsumers(ctx, g, req.MemberID)
 		return nil
 	}
-	// It keeps what it has for the rest of its session, except what it owed to others.
-	gs.record(ctx, kindConsumerCurrent, &consumerCurrentRecord{group: g.name, id: m.info.id, epoch: leftEpoch,
-		prevEpoch: m.epoch, state: reconciled, assigned: m.assigned})
+	// It keeps what it has for the rest of its session, except what it owed to others; its successor may commit for it at any
+	// epoch.
+	rec := &consumerCurrentRecord{group: g.name, id: m.info.id, epoch: leftEpoch, prevEpoch: m.epoch, state: reconciled}
+	for _, p := range placesOf(m.assigned) {
+		rec.assigned = append(rec.assigned, holding{p, 0})
+	}
+	gs.record(ctx, kindConsumerCurrent, rec)
 	gs.timers.stop(&gs.timersOf(g, m.info.id).revocation)
 	return nil
 }
 
 // heartbeatConsumer handles a member that joins, or lives on.
 func (gs *Groups) heartbeatConsumer(ctx Context, req *kmsg.ConsumerGroupHeartbeatRequest, resp *kmsg.ConsumerGroupHeartbeatResponse) (work Work, why *refusal) {
-	g, why := gs.consumers(req.Group)
+	g, before, info, why := gs.admitted(ctx, req)
 	if why != nil {
 		return Work{}, why
 	}
 	owned := ownedPartitions(req.Topics)
-	var before *consumerMember
-	if g != nil || req.MemberEpoch > 0 {
-		var c *consumerState
-		if g != nil {
-			c = g.saved.consumer
-		}
-		if before, why = c.admit(req, owned); why != nil {
-			return Work{}, why
-		}
-	}
-	info := gs.consumerInfo(ctx, req, before)
-	if g, why = gs.roomForConsumer(req.Group, g, before, info); why != nil {
-		return Work{}, why
-	}
-	gs.saveConsumer(ctx, g, before, info)
+	resubscribed := gs.saveConsumer(ctx, g, before, info)
 	work.Assignment = gs.assign(ctx, g)
 	m, _ := g.saved.consumer.members.Get(info.id)
-	gs.reconcile(ctx, g, m, owned)
+	moved := gs.reconcile(ctx, g, m, owned, resubscribed)
 	m, _ = g.saved.consumer.members.Get(info.id)
 	gs.touchConsumer(ctx, g, m)
-	gs.awaitRevocation(ctx, g, m, before == nil || before.epoch != m.epoch)
-	resp.MemberID, resp.MemberEpoch, resp.HeartbeatIntervalMillis = &m.info.id, m.epoch, gs.cfg.ConsumerHeartbeatMs
+	gs.awaitRevocation(ctx, g, m, moved)
+	resp.MemberID, resp.MemberEpoch, resp.HeartbeatIntervalMillis = &m.info.id, m.epoch, gs.heartbeatIntervalMs(g.name)
 	whole := req.RebalanceTimeoutMillis != -1 && (req.SubscribedTopicNames != nil || req.SubscribedTopicRegex != nil) && req.Topics != nil
 	if before == nil || req.MemberEpoch == 0 || whole || !samePlaces(before.assigned, m.assigned) {
 		resp.Assignment = assignmentOf(m)
@@ -179,6 +169,47 @@ func (gs *Groups) heartbeatConsumer(ctx Context, req *kmsg.ConsumerGroupHeartbea
 		work.Pattern = m.info.pattern
 	}
 	return work, nil
+}
+
+// admitted returns the group of a member that joins or lives on, made if need be and made a consumer group, the member as
+// it was, nil for a new one, and what it is from now on; or says why it may not.
+func (gs *Groups) admitted(ctx Context, req *kmsg.ConsumerGroupHeartbeatRequest) (*group, *consumerMember, *consumerInfo, *refusal) {
+	var up *upgrade
+	var c *consumerState
+	g, ok := gs.groups.Get(req.Group)
+	switch {
+	case ok && g.classic() && req.MemberEpoch > 0:
+		return nil, nil, nil, refuse(kerr.GroupIDNotFound, "Group %s is not a consumer group.", req.Group)
+	case ok && g.classic():
+		var why *refusal
+		if up, why = gs.planUpgrade(ctx, g); why != nil {
+			return nil, nil, nil, why
+		}
+		c = up.state
+	case ok:
+		c = g.saved.consumer
+	}
+	before, why := c.admit(req, ownedPartitions(req.Topics))
+	if why != nil {
+		return nil, nil, nil, why
+	}
+	info := gs.consumerInfo(ctx, req, before)
+	if why = gs.roomForConsumer(c, before, info); why != nil {
+		return nil, nil, nil, why
+	}
+	if !ok {
+		var code int16
+		if g, code = gs.open(req.Group); code != 0 {
+			return nil, nil, nil, &refusal{code, "There are too many groups, or the group id is too long."}
+		}
+	}
+	if up != nil {
+		gs.upgrade(ctx, g, up)
+		if before != nil {
+			before, _ = g.saved.consumer.members.Get(before.info.id)
+		}
+	}
+	return g, before, info, nil
 }
 
 // admit finds the member that a heartbeat speaks for, the one that it replaces, or nil for a new one; or says why it
@@ -200,7 +231,7 @@ func (c *consumerState) admit(req *kmsg.ConsumerGroupHeartbeatRequest, owned []t
 			return m, nil
 		case holder.info.id != req.MemberID && m != nil:
 			return nil, refuse(kerr.FencedInstanceID, "Member %s is not instance %s.", req.MemberID, *req.InstanceID)
-		case holder.info.id != req.MemberID && holder.epoch != leftEpoch && !mutant.On("instance taken before it was released"):
+		case holder.info.id != req.MemberID && holder.info.classic == nil && holder.epoch != leftEpoch && !mutant.On("instance taken before it was released"):
 			return nil, refuse(kerr.UnreleasedInstanceID, "Static member %s with instance id %s cannot join the group because the instance id is owned by member %s.",
 				req.MemberID, *req.InstanceID, holder.info.id)
 		}
@@ -250,7 +281,7 @@ func (gs *Groups) consumerInfo(ctx Context, req *kmsg.ConsumerGroupHeartbeatRequ
 		*info = *before.info
 		info.hash = 0
 	}
-	info.clientID, info.clientHost = ctx.ClientID(), ctx.ClientHost()
+	info.clientID, info.clientHost, info.classic = ctx.ClientID(), ctx.ClientHost(), nil
 	if req.MemberEpoch == 0 {
 		info.id = req.MemberID
 		if info.id == "" {
@@ -267,9 +298,7 @@ func (gs *Groups) consumerInfo(ctx Context, req *kmsg.ConsumerGroupHeartbeatRequ
 		info.rebalanceMs = req.RebalanceTimeoutMillis
 	}
 	if req.SubscribedTopicNames != nil {
-		info.topics = slices.Clone(req.SubscribedTopicNames)
-		slices.Sort(info.topics)
-		info.topics = slices.Compact(info.topics)
+		info.topics = distinct(req.SubscribedTopicNames)
 	}
 	if req.Version >= 1 && req.SubscribedTopicRegex != nil {
 		info.pattern = *req.SubscribedTopicRegex
@@ -280,33 +309,27 @@ func (gs *Groups) consumerInfo(ctx Context, req *kmsg.ConsumerGroupHeartbeatRequ
 	return info
 }
 
-// roomForConsumer refuses what would exceed a bound. It returns the group, made if need be.
-func (gs *Groups) roomForConsumer(name string, g *group, before *consumerMember, info *consumerInfo) (*group, *refusal) {
+// roomForConsumer refuses what would exceed a bound of the group, nil for a new one.
+func (gs *Groups) roomForConsumer(c *consumerState, before *consumerMember, info *consumerInfo) *refusal {
 	grows, held := info.sizeBytes(), int64(0)
 	if before != nil {
 		grows -= before.info.sizeBytes()
 	}
-	if g != nil && g.saved.consumer != nil {
-		held = g.saved.consumer.sizeBytes
-		if before == nil && g.saved.consumer.members.Len() >= gs.cfg.MaxGroupSize {
-			return nil, refuse(kerr.GroupMaxSizeReached, "The consumer group has reached its maximum capacity of %d members.", gs.cfg.MaxGroupSize)
+	if c != nil {
+		held = c.sizeBytes
+		if before == nil && c.members.Len() >= gs.cfg.MaxGroupSize {
+			return refuse(kerr.GroupMaxSizeReached, "The consumer group has reached its maximum capacity of %d members.", gs.cfg.MaxGroupSize)
 		}
 	}
 	if grows > 0 && (held+int64(grows) > int64(gs.cfg.MaxGroupBytes) || !gs.mayGrow(grows)) {
-		return nil, refuse(kerr.GroupMaxSizeReached, "The subscriptions of the group's members take too much memory.")
+		return refuse(kerr.GroupMaxSizeReached, "The subscriptions of the group's members take too much memory.")
 	}
-	if g != nil {
-		return g, nil
-	}
-	g, code := gs.open(name)
-	if code != 0 {
-		return nil, &refusal{code, "There are too many groups, or the group id is too long."}
-	}
-	return g, nil
+	return nil
 }
 
-// saveConsumer records what is new about a member, and raises the group epoch if that concerns the others.
-func (gs *Groups) saveConsumer(ctx Context, g *group, before *consumerMember, info *consumerInfo) {
+// saveConsumer records what is new about a member, and raises the group epoch if that concerns the others: then it is new,
+// or subscribes to other topics than before.
+func (gs *Groups) saveConsumer(ctx Context, g *group, before *consumerMember, info *consumerInfo) (resubscribed bool) {
 	if g.saved.consumer == nil {
 		gs.record(ctx, kindConsumerEpoch, &consumerEpochRecord{g.name, g.saved.generation, 0, ctx.WallMs()})
 	}
@@ -314,14 +337,18 @@ func (gs *Groups) saveConsumer(ctx Context, g *group, before *consumerMember, in
 	switch {
 	case before != nil && before.info.id != info.id:
 		gs.stopConsumer(g, before.info.id)
-		gs.record(ctx, kindConsumerReplaced, &consumerReplacedRecord{g.name, before.info.id, info})
+		rec := &consumerReplacedRecord{g.name, before.info.id, info}
+		gs.record(ctx, rec.kind(), rec)
 	case before == nil || !sameInfo(before.info, info):
-		gs.record(ctx, kindConsumerMember, &consumerMemberRecord{g.name, info})
+		rec := &consumerMemberRecord{g.name, info}
+		gs.record(ctx, rec.kind(), rec)
 	}
-	if before == nil || !sameSubscription(before.info, info) {
+	resubscribed = before == nil || !sameSubscription(before.info, info)
+	if resubscribed {
 		gs.bump(ctx, g, gs.metadataHash(ctx, c))
 	}
 	gs.refresh(ctx, g)
+	return resubscribed
 }
 
 // samePlaces tells whether two lists have the same partitions.

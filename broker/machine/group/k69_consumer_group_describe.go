@@ -52,12 +52,10 @@ func (gs *Groups) describeConsumers(ctx Context, name string, budgetBytes *int) 
 		if m.info.pattern != "" {
 			d.SubscribedTopicRegex = &m.info.pattern
 		}
-		d.MemberType = 1
-		held := make([]topicPartition, len(m.assigned))
-		for i, h := range m.assigned {
-			held[i] = h.topicPartition
+		if d.MemberType = 1; m.info.classic != nil {
+			d.MemberType = 0
 		}
-		d.Assignment.TopicPartitions = describePartitions(ctx, held)
+		d.Assignment.TopicPartitions = describePartitions(ctx, placesOf(m.assigned))
 		d.TargetAssignment.TopicPartitions = describePartitions(ctx, m.target)
 		*budgetBytes -= int(m.sizeBytes())
 		out.Members = append(out.Members, d)

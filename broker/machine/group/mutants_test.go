@@ -19,6 +19,8 @@ func TestScriptsSeeMutants(t *testing.T) {
 		"outdated assignment taken":                   "d3_static.txt",
 		"outdated match taken":                        "d3_topics.txt",
 		"commit of a stale member epoch accepted":     "d4_consumers.txt",
+		"upgrade forgets what classic members have":   "d3_upgrade.txt",
+		"generation of a classic member not checked":  "d3_upgrade.txt",
 	} {
 		t.Run(name, func(t *testing.T) {
 			script, err := os.ReadFile("testdata/" + file)

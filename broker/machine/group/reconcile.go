@@ -7,49 +7,91 @@ import (
 )
 
 // reconcile takes a member one step towards its target: it first gives up what is not in the target any more, then
-// gets what nobody else has. owned is what it says it has; nil says nothing.
-func (gs *Groups) reconcile(ctx Context, g *group, m *consumerMember, owned []topicPartition) {
+// gets what nobody else has. owned is what it says it has; nil says nothing. If it subscribes to other topics than before,
+// it gives up at once what it does not subscribe to any more, whenever the next target comes.
+func (gs *Groups) reconcile(ctx Context, g *group, m *consumerMember, owned []topicPartition, resubscribed bool) (moved bool) {
 	c := g.saved.consumer
-	epoch := m.epoch
-	switch m.state {
-	case reconciled:
-		if m.epoch == c.targetEpoch {
-			return
+	rec := &consumerCurrentRecord{group: g.name, id: m.info.id, epoch: m.epoch, prevEpoch: m.prevEpoch, state: m.state}
+	switch {
+	case m.state == reconciled && m.epoch == c.targetEpoch,
+		m.state == unrevoked && ownsAny(owned, m.revoking) && !mutant.On("partitions given on before they are revoked"):
+		if !resubscribed {
+			return false
 		}
-	case unrevoked:
-		if ownsAny(owned, m.revoking) && !mutant.On("partitions given on before they are revoked") {
-			return
-		}
-		epoch = min(m.epoch+1, c.targetEpoch)
+		c.withdraw(ctx, rec, m, owned)
+	default:
+		c.advance(ctx, rec, m, owned)
 	}
-	rec := c.next(g.name, m, epoch, owned)
 	if rec.epoch == m.epoch && rec.state == m.state && slices.Equal(rec.assigned, m.assigned) && slices.Equal(rec.revoking, m.revoking) {
-		return
+		return false
 	}
-	rec.prevEpoch = m.epoch
-	if rec.epoch == m.epoch {
-		rec.prevEpoch = m.prevEpoch
+	if rec.epoch != m.epoch {
+		rec.prevEpoch = m.epoch
 	}
 	gs.record(ctx, kindConsumerCurrent, rec)
+	return true
 }
 
-// next is where a member stands after a step from the given epoch.
-func (c *consumerState) next(name string, m *consumerMember, epoch int32, owned []topicPartition) *consumerCurrentRecord {
-	rec := &consumerCurrentRecord{group: name, id: m.info.id, epoch: epoch, state: unrevoked}
+// wants tells which topics a member subscribes to; what a pattern matches counts once it was looked at.
+func (c *consumerState) wants(ctx Context, m *consumerMember) func(topic [16]byte) bool {
+	matched, _ := c.patterns.Get(m.info.pattern)
+	known := map[[16]byte]bool{}
+	return func(topic [16]byte) bool {
+		wanted, seen := known[topic]
+		if seen {
+			return wanted
+		}
+		name, ok := ctx.TopicByID(topic)
+		if ok {
+			_, wanted = slices.BinarySearch(m.info.topics, name)
+			if !wanted && matched != nil {
+				_, wanted = slices.BinarySearch(matched.names, name)
+			}
+		}
+		known[topic] = wanted
+		return wanted
+	}
+}
+
+// withdraw takes from a member, between two targets, what it does not subscribe to.
+func (c *consumerState) withdraw(ctx Context, rec *consumerCurrentRecord, m *consumerMember, owned []topicPartition) {
+	wants := c.wants(ctx, m)
+	rec.revoking = m.revoking
+	var gone []holding
 	for _, h := range m.assigned {
-		if _, keeps := slices.BinarySearchFunc(m.target, h.topicPartition, compareTopicPartitions); keeps {
+		if wants(h.topic) {
+			rec.assigned = append(rec.assigned, h)
+		} else {
+			gone = append(gone, h)
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	if revoking := slices.Concat(m.revoking, gone); ownsAny(owned, revoking) {
+		slices.SortFunc(revoking, compareHoldings)
+		rec.state, rec.revoking = unrevoked, revoking
+	}
+}
+
+// advance takes a member one step towards its target.
+func (c *consumerState) advance(ctx Context, rec *consumerCurrentRecord, m *consumerMember, owned []topicPartition) {
+	wants := c.wants(ctx, m)
+	rec.state = unrevoked
+	for _, h := range m.assigned {
+		if _, keeps := slices.BinarySearchFunc(m.target, h.topicPartition, compareTopicPartitions); keeps && wants(h.topic) {
 			rec.assigned = append(rec.assigned, h)
 		} else {
 			rec.revoking = append(rec.revoking, h)
 		}
 	}
 	if len(rec.revoking) > 0 && ownsAny(owned, rec.revoking) {
-		return rec
+		return
 	}
 	rec.epoch, rec.state, rec.revoking = c.targetEpoch, reconciled, nil
 	kept := rec.assigned
 	for _, p := range m.target {
-		if _, has := findHolding(kept, p); has {
+		if _, has := findHolding(kept, p); has || !wants(p.topic) {
 			continue
 		}
 		owner, taken := c.owners[p]
@@ -59,8 +101,11 @@ func (c *consumerState) next(name string, m *consumerMember, epoch int32, owned 
 		}
 		rec.assigned = append(rec.assigned, holding{p, c.targetEpoch})
 	}
-	slices.SortFunc(rec.assigned, func(a, b holding) int { return compareTopicPartitions(a.topicPartition, b.topicPartition) })
-	return rec
+	slices.SortFunc(rec.assigned, compareHoldings)
+}
+
+func compareHoldings(a, b holding) int {
+	return compareTopicPartitions(a.topicPartition, b.topicPartition)
 }
 
 // ownsAny tells whether a member that says what it owns may still have one of these. One that says nothing may.
@@ -81,7 +126,7 @@ type liveConsumers struct {
 	assignMs      int64                      // from when on the next assignment may be made
 }
 
-type consumerTimers struct{ session, revocation timer }
+type consumerTimers struct{ session, revocation, sync timer }
 
 func (gs *Groups) timersOf(g *group, id string) *consumerTimers {
 	l := &g.live.consumers
@@ -90,7 +135,8 @@ func (gs *Groups) timersOf(g *group, id string) *consumerTimers {
 	}
 	t := l.timers[id]
 	if t == nil {
-		t = &consumerTimers{timer{kind: timerConsumer, group: g, id: id}, timer{kind: timerRevocation, group: g, id: id}}
+		at := func(kind timerKind) timer { return timer{kind: kind, group: g, id: id} }
+		t = &consumerTimers{session: at(timerConsumer), revocation: at(timerRevocation), sync: at(timerSync)}
 		l.timers[id] = t
 	}
 	return t
@@ -98,11 +144,18 @@ func (gs *Groups) timersOf(g *group, id string) *consumerTimers {
 
 // touchConsumer gives a member a full session.
 func (gs *Groups) touchConsumer(ctx Context, g *group, m *consumerMember) {
-	gs.timers.set(&gs.timersOf(g, m.info.id).session, ctx.EngineMs()+int64(gs.cfg.ConsumerSessionTimeoutMs))
+	timeoutMs := gs.sessionTimeoutMs(g.name)
+	if m.info.classic != nil {
+		timeoutMs = m.info.classic.sessionMs
+	}
+	gs.timers.set(&gs.timersOf(g, m.info.id).session, ctx.EngineMs()+int64(timeoutMs))
 }
 
 // awaitRevocation bounds how long a member may take to give up partitions.
 func (gs *Groups) awaitRevocation(ctx Context, g *group, m *consumerMember, moved bool) {
+	if m.info.classic != nil {
+		return
+	}
 	t := &gs.timersOf(g, m.info.id).revocation
 	switch {
 	case m.state != unrevoked:
@@ -116,12 +169,18 @@ func (gs *Groups) stopConsumer(g *group, id string) {
 	if t := g.live.consumers.timers[id]; t != nil {
 		gs.timers.stop(&t.session)
 		gs.timers.stop(&t.revocation)
+		gs.timers.stop(&t.sync)
 		delete(g.live.consumers.timers, id)
 	}
 }
 
-// removeConsumers ends members that left or were silent; the rest is assigned anew.
+// removeConsumers ends members that left or were silent; the rest is assigned anew, or goes on as a classic group.
 func (gs *Groups) removeConsumers(ctx Context, g *group, ids ...string) {
+	if gs.downgrades(g, ids) {
+		gs.downgrade(ctx, g, ids)
+		gs.rebalance(ctx, g)
+		return
+	}
 	for _, id := range ids {
 		gs.stopConsumer(g, id)
 	}

@@ -69,8 +69,12 @@ func appendMember(b []byte, m *memberInfo) []byte {
 	b = codec.AppendString(b, m.clientHost)
 	b = binary.AppendVarint(b, int64(m.sessionMs))
 	b = binary.AppendVarint(b, int64(m.rebalanceMs))
-	b = binary.AppendUvarint(b, uint64(len(m.protocols)))
-	for _, p := range m.protocols {
+	return appendProtocols(b, m.protocols)
+}
+
+func appendProtocols(b []byte, protocols []protocol) []byte {
+	b = binary.AppendUvarint(b, uint64(len(protocols)))
+	for _, p := range protocols {
 		b = codec.AppendString(b, p.name)
 		b = codec.AppendBytes(b, p.metadata)
 	}
@@ -78,12 +82,16 @@ func appendMember(b []byte, m *memberInfo) []byte {
 }
 
 func (r *reader) member() *memberInfo {
-	m := &memberInfo{id: r.String(), instance: r.Optional(), clientID: r.String(), clientHost: r.String(),
-		sessionMs: r.Natural(), rebalanceMs: r.Natural()}
+	return &memberInfo{id: r.String(), instance: r.Optional(), clientID: r.String(), clientHost: r.String(),
+		sessionMs: r.Natural(), rebalanceMs: r.Natural(), protocols: r.protocols()}
+}
+
+func (r *reader) protocols() []protocol {
+	var protocols []protocol
 	for range r.Count(2) {
-		m.protocols = append(m.protocols, protocol{name: r.String(), metadata: r.Bytes()})
+		protocols = append(protocols, protocol{name: r.String(), metadata: r.Bytes()})
 	}
-	return m
+	return protocols
 }
 
 type assignmentRecord struct {

@@ -33,6 +33,14 @@ func orNone(s *string) string {
 
 // printable shows long bytes, and those that are no text, by their length.
 func printable(b []byte) string {
+	var a kmsg.ConsumerMemberAssignment
+	if a.ReadFrom(b) == nil && len(b) > 0 && bytes.Equal(a.AppendTo(nil), b) {
+		out := fmt.Sprintf("v%d", a.Version)
+		for _, t := range a.Topics {
+			out += fmt.Sprintf("/%s-%v", t.Topic, t.Partitions)
+		}
+		return out
+	}
 	if len(b) > 40 || bytes.ContainsFunc(b, func(r rune) bool { return r < ' ' || r > '~' }) {
 		return fmt.Sprintf("(%d bytes)", len(b))
 	}
@@ -137,6 +145,9 @@ func describeConsumerGroups(r *kmsg.ConsumerGroupDescribeResponse) string {
 			out += fmt.Sprintf(" operations=%b", g.AuthorizedOperations)
 		}
 		for _, m := range g.Members {
+			if r.Version >= 1 && m.MemberType != 1 {
+				out += fmt.Sprintf(" type=%d", m.MemberType)
+			}
 			out += fmt.Sprintf(" %s/%s@%d topics=%v regex=%s has", m.MemberID, orNone(m.InstanceID), m.MemberEpoch,
 				m.SubscribedTopics, orNone(m.SubscribedTopicRegex))
 			for _, p := range m.Assignment.TopicPartitions {
@@ -256,15 +267,27 @@ func describeGroups(r *kmsg.DescribeGroupsResponse) string {
 	return strings.Join(parts, " ")
 }
 
+// describeClassic says what the member has beside if it is one of the classic protocol.
+func describeClassic(info *consumerInfo) string {
+	if info.classic == nil {
+		return ""
+	}
+	out := "classic"
+	for _, p := range info.classic.protocols {
+		out += ":" + p.name
+	}
+	return out + " "
+}
+
 func describeConsumerRecord(kind uint8, r *reader) string {
 	out := ""
 	switch kind {
 	case kindConsumerEpoch:
 		rec := readConsumerEpoch(r)
 		out = fmt.Sprintf("epoch %s %d", rec.group, rec.epoch)
-	case kindConsumerMember:
-		rec := readConsumerMember(r)
-		out = fmt.Sprintf("consumer %s %s/%s topics=%v regex=%s", rec.group, rec.info.id, orNone(rec.info.instance), rec.info.topics, rec.info.pattern)
+	case kindConsumerMember, kindClassicMember:
+		rec := readConsumerMember(r, kind == kindClassicMember)
+		out = describeClassic(rec.info) + fmt.Sprintf("consumer %s %s/%s topics=%v regex=%s", rec.group, rec.info.id, orNone(rec.info.instance), rec.info.topics, rec.info.pattern)
 	case kindConsumersRemoved:
 		rec := readRemoved(r)
 		out = fmt.Sprintf("consumers-removed %s %s", rec.group, strings.Join(rec.members, ","))
@@ -289,9 +312,12 @@ func describeConsumerRecord(kind uint8, r *reader) string {
 				out += fmt.Sprintf(" %s-%d@%d", topicName("", h.topic)[3:], h.partition, h.since)
 			}
 		}
-	case kindConsumerReplaced:
-		rec := readConsumerReplaced(r)
-		out = fmt.Sprintf("consumer-replaced %s %s by %s", rec.group, rec.oldID, rec.info.id)
+	case kindConsumerReplaced, kindClassicReplaced:
+		rec := readConsumerReplaced(r, kind == kindClassicReplaced)
+		out = describeClassic(rec.info) + fmt.Sprintf("consumer-replaced %s %s by %s", rec.group, rec.oldID, rec.info.id)
+	case kindSettings:
+		rec := readSettings(r)
+		out = fmt.Sprintf("settings %s %v", rec.group, rec.entries)
 	case kindConsumerPatterns:
 		rec := readConsumerPatterns(r)
 		out = "patterns " + rec.group

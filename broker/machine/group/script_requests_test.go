@@ -44,7 +44,8 @@ func (s *script) group() string {
 	return "g"
 }
 
-// joinGroup: protocols are p=NAME:METADATA,... and default to range:x.
+// joinGroup: protocols are p=NAME:METADATA,... and default to range:x. With sub=TOPIC,... they are names, and their metadata
+// is that subscription, with own=TOPIC-PARTITION,...
 func (s *script) joinGroup() {
 	req := kmsg.NewPtrJoinGroupRequest()
 	req.Group, req.MemberID, req.InstanceID = s.group(), s.args["m"], s.optional("i")
@@ -60,6 +61,9 @@ func (s *script) joinGroup() {
 	}
 	for _, p := range protocols {
 		name, metadata, _ := strings.Cut(p, ":")
+		if _, ok := s.args["sub"]; ok {
+			metadata = s.subscription()
+		}
 		if topics, ok := strings.CutPrefix(metadata, "topics/"); ok {
 			sub := kmsg.NewConsumerMemberMetadata()
 			sub.Topics = strings.Split(topics, "/")
@@ -67,7 +71,26 @@ func (s *script) joinGroup() {
 		}
 		req.Protocols = append(req.Protocols, kmsg.JoinGroupRequestProtocol{Name: name, Metadata: []byte(metadata)})
 	}
-	s.gs.JoinGroup(s, wire(s, req, 9))
+	s.outside(s.gs.JoinGroup(s, wire(s, req, 9)))
+}
+
+func (s *script) subscription() string {
+	sub := kmsg.NewConsumerMemberMetadata()
+	sub.Version, sub.Topics = 1, s.list("sub")
+	for _, p := range s.places(s.list("own")) {
+		sub.OwnedPartitions = append(sub.OwnedPartitions, kmsg.ConsumerMemberMetadataOwnedPartition{Topic: p.topic, Partitions: []int32{p.partition}})
+	}
+	return string(sub.AppendTo(nil))
+}
+
+// assignment is what a consumer's leader sends; user data is what a custom assignor would add.
+func assignment(places []position, userData string) []byte {
+	a := kmsg.NewConsumerMemberAssignment()
+	a.Version, a.UserData = 1, []byte(userData)
+	for _, p := range places {
+		a.Topics = append(a.Topics, kmsg.ConsumerMemberAssignmentTopic{Topic: p.topic, Partitions: []int32{p.partition}})
+	}
+	return a.AppendTo(nil)
 }
 
 // mandatory is an argument that has to be given, and is not if it is "-".
@@ -82,16 +105,19 @@ func (s *script) mandatory(key, standard string) *string {
 	return &v
 }
 
-// syncGroup: assignments are a=MEMBER:ASSIGNMENT,...
+// syncGroup: assignments are a=MEMBER:ASSIGNMENT,... An assignment as consumers send it is [TOPIC-PARTITION/...].
 func (s *script) syncGroup() {
 	req := kmsg.NewPtrSyncGroupRequest()
 	req.Group, req.MemberID, req.InstanceID = s.group(), s.args["m"], s.optional("i")
 	req.Generation = int32(s.num("gen", 1))
 	req.ProtocolType, req.Protocol = s.mandatory("type", "consumer"), s.mandatory("p", "range")
 	for _, a := range s.list("a") {
-		id, assignment, _ := strings.Cut(a, ":")
-		req.GroupAssignment = append(req.GroupAssignment,
-			kmsg.SyncGroupRequestGroupAssignment{MemberID: id, MemberAssignment: []byte(assignment)})
+		id, text, _ := strings.Cut(a, ":")
+		b := []byte(text)
+		if inner, ok := strings.CutPrefix(text, "["); ok {
+			b = assignment(s.places(strings.FieldsFunc(inner, func(r rune) bool { return r == '/' || r == ']' })), s.args["data"])
+		}
+		req.GroupAssignment = append(req.GroupAssignment, kmsg.SyncGroupRequestGroupAssignment{MemberID: id, MemberAssignment: b})
 	}
 	s.gs.SyncGroup(s, wire(s, req, 5))
 }
@@ -126,6 +152,11 @@ func (s *script) consumerHeartbeat() {
 	}
 	resp, work := s.gs.ConsumerGroupHeartbeat(s, wire(s, req, 1))
 	s.Reply(s.op, resp)
+	s.outside(work)
+}
+
+// outside shows what a request leaves to do, and keeps an assignment for "assigned".
+func (s *script) outside(work Work) {
 	if work.Pattern != "" {
 		s.effect("match %s", work.Pattern)
 	}
@@ -149,7 +180,7 @@ func (s *script) heartbeat() {
 	req := kmsg.NewPtrHeartbeatRequest()
 	req.Group, req.MemberID, req.InstanceID = s.group(), s.args["m"], s.optional("i")
 	req.Generation = int32(s.num("gen", 1))
-	s.gs.Heartbeat(s, wire(s, req, 4))
+	s.outside(s.gs.Heartbeat(s, wire(s, req, 4)))
 }
 
 // leaveGroup: one member as m= and i=, or several as members=MEMBER/INSTANCE,...
@@ -178,9 +209,11 @@ type position struct {
 	offset    int64
 }
 
-func (s *script) positions() []position {
+func (s *script) positions() []position { return s.places(s.flags) }
+
+func (s *script) places(words []string) []position {
 	var out []position
-	for _, word := range s.flags {
+	for _, word := range words {
 		where, at, _ := strings.Cut(word, ":")
 		topic, partition, ok := strings.Cut(where, "-")
 		p, err := strconv.ParseInt(partition, 10, 32)

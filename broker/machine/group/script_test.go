@@ -92,6 +92,8 @@ func (s *script) command(line string) {
 	s.check()
 }
 
+var migration = map[string]MigrationPolicy{"upgrade": MigrationUpgrade, "downgrade": MigrationDowngrade, "disabled": MigrationDisabled}
+
 // controls are the verbs that are no requests.
 func (s *script) controls() map[string]func() {
 	return map[string]func(){
@@ -103,6 +105,7 @@ func (s *script) controls() map[string]func() {
 				MaxStateBytes: s.num("state", 0), OffsetsRetentionMs: s.num("retention", 0),
 				InlineAssignment:     int(s.num("inline", 0)),
 				AssignmentIntervalMs: int32(s.num("interval", -1)),
+				Migration:            migration[s.args["migration"]],
 			}))
 			s.quiet = s.ms
 		},
@@ -111,6 +114,13 @@ func (s *script) controls() map[string]func() {
 		"matched": func() {
 			s.gs.Matched(s, s.group(), uint64(s.num("version", int64(s.topicsVersion))),
 				MatchedPattern{Pattern: s.args["regex"], Topics: s.list("topics")})
+		},
+		"set": func() {
+			var entries []Setting
+			for name, value := range s.args {
+				entries = append(entries, Setting{name, value})
+			}
+			s.effect("%s", codeName(s.gs.SetSettings(s, s.flags[0], entries)))
 		},
 		"wait":    func() { s.wait(s.flag64(0)) },
 		"restart": func() { s.restart(); s.labels = map[uint64]string{} },

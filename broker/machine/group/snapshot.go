@@ -7,7 +7,7 @@ import (
 )
 
 // snapshotVersion is the first byte of the format; docs/formats/group.md has the layout.
-const snapshotVersion = 2
+const snapshotVersion = 3
 
 // firstSnapshotVersion is the oldest that is still read: it knows classic groups only.
 const firstSnapshotVersion = 1
@@ -30,7 +30,7 @@ func (gs *Groups) AppendSnapshot(dst []byte) []byte {
 		}
 		return true
 	})
-	return dst
+	return gs.appendSettings(dst)
 }
 
 func appendGroup(dst []byte, g *group) []byte {
@@ -90,12 +90,15 @@ func (gs *Groups) Restore(data []byte) error {
 		g := next.make(name)
 		next.restoreGroup(r, g)
 		if version > firstSnapshotVersion && r.Err() == nil {
-			next.restoreConsumers(r, g)
+			next.restoreConsumers(r, g, version)
 		}
 		if r.Err() != nil {
 			break
 		}
 		next.rehash(g)
+	}
+	if version >= 3 && r.Err() == nil {
+		next.restoreSettings(r)
 	}
 	if err := r.End(); err != nil {
 		return err

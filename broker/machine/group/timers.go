@@ -12,9 +12,11 @@ const (
 	// timerSweep goes on with the expiry of offsets.
 	timerSweep
 	// timerConsumer ends a member of a consumer group that was silent for the session timeout, timerRevocation one that
-	// did not give partitions up within its rebalance timeout.
+	// within its rebalance timeout did not give partitions up or, with the classic protocol, did not join again when it was
+	// asked to, timerSync one that did not fetch its assignment.
 	timerConsumer
 	timerRevocation
+	timerSync
 )
 
 // timer is volatile. Its zero value is stopped.
@@ -25,7 +27,7 @@ type timer struct {
 	kind   timerKind
 	group  *group
 	member *member
-	id     string // timerPending, timerConsumer, timerRevocation: the member id
+	id     string // timerPending, timerConsumer, timerRevocation, timerSync: the member id
 }
 
 // timers is a heap by time, then by the order in which the timers were set, so that a tick is deterministic.

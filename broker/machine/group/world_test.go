@@ -199,6 +199,7 @@ func (w *world) checkSums() {
 		}
 		return true
 	})
+	w.gs.settings.Scan(func(name string, s *groupSettings) bool { sizeBytes += s.sizeBytes(name); return true })
 	if w.gs.sizeBytes != sizeBytes {
 		w.t.Fatalf("size is counted as %d, and is %d", w.gs.sizeBytes, sizeBytes)
 	}
@@ -214,7 +215,7 @@ func (w *world) checkConsumers(g *group) (sizeBytes int64, timers int) {
 	if c == nil {
 		return 0, 0
 	}
-	owners := 0
+	owners, classics := 0, 0
 	c.members.Scan(func(id string, m *consumerMember) bool {
 		sizeBytes += m.sizeBytes()
 		owners += len(m.assigned) + len(m.revoking)
@@ -223,13 +224,20 @@ func (w *world) checkConsumers(g *group) (sizeBytes int64, timers int) {
 			w.t.Fatalf("group %q: member %q has no session timer", g.name, id)
 		}
 		if live != nil {
-			timers += min(live.session.slot, 1) + min(live.revocation.slot, 1)
+			timers += min(live.session.slot, 1) + min(live.revocation.slot, 1) + min(live.sync.slot, 1)
+		}
+		if m.info.classic != nil {
+			classics++
 		}
 		return true
 	})
 	if c.sizeBytes != sizeBytes || len(c.owners) != owners {
 		w.t.Fatalf("group %q: %d bytes and %d owned partitions are counted, there are %d and %d", g.name, c.sizeBytes,
 			len(c.owners), sizeBytes, owners)
+	}
+	if c.classics != classics || len(g.live.consumers.timers) > c.members.Len() {
+		w.t.Fatalf("group %q: %d classic members are counted, there are %d; %d of %d members have timers", g.name, c.classics,
+			classics, len(g.live.consumers.timers), c.members.Len())
 	}
 	c.patterns.Scan(func(_ string, p *pattern) bool { sizeBytes += p.sizeBytes(); return true })
 	return sizeBytes, timers

@@ -1,6 +1,8 @@
 package machine
 
 import (
+	"slices"
+
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -21,19 +23,23 @@ func (m *Machine) metadata(req *kmsg.MetadataRequest) {
 		return
 	}
 	create := !m.cfg.NoAutoCreate && (req.Version < 4 || req.AllowAutoTopicCreation)
+	// Apache Kafka's consumer gives an empty name with an id, and the broker there looks at no name if there is an id.
+	byID := req.Version >= 12 &&
+		slices.ContainsFunc(req.Topics, func(t kmsg.MetadataRequestTopic) bool { return t.TopicID != [16]byte{} })
 	// A topic that is named a thousand times is answered once: the answer may be much larger than its name.
 	seen := make(map[string]bool, len(req.Topics))
 	for i := range req.Topics {
 		t := &req.Topics[i]
+		named := t.Topic != nil && !byID
 		key := string(t.TopicID[:])
-		if t.Topic != nil {
+		if named {
 			key = *t.Topic
 		}
-		if seen[key] {
+		if seen[key] || byID && t.TopicID == [16]byte{} {
 			continue
 		}
 		seen[key] = true
-		if t.Topic != nil {
+		if named {
 			resp.Topics = append(resp.Topics, m.metadataByName(*t.Topic, create))
 		} else {
 			resp.Topics = append(resp.Topics, m.metadataByID(t.TopicID))

@@ -85,12 +85,31 @@ func TestMetadata(t *testing.T) {
 	if got := fmt.Sprint(p.Partition, p.Leader, p.LeaderEpoch, p.Replicas, p.ISR, p.ErrorCode, r.IsInternal); got != "1 4 1 [4] [4] 0 false" {
 		t.Errorf("partition 1 is %s", got)
 	}
-	// By id; a null name without id is unknown.
-	req = kmsg.NewPtrMetadataRequest()
-	req.Topics = []kmsg.MetadataRequestTopic{{TopicID: w.m.topics["c"].ID}, {TopicID: [16]byte{9}}, {}}
-	byID := w.ask(req, 12).(*kmsg.MetadataResponse).Topics
-	if len(byID) != 3 || *byID[0].Topic != "c" || byID[1].ErrorCode != kerr.UnknownTopicID.Code || byID[2].ErrorCode != kerr.UnknownTopicID.Code {
-		t.Errorf("by id: %+v", byID)
+	// By id, where names do not count: Apache Kafka's consumer sends an empty one. A null name without id is unknown.
+	ask := func(topics ...kmsg.MetadataRequestTopic) (s string) {
+		req := kmsg.NewPtrMetadataRequest()
+		req.Topics = topics
+		for _, r := range w.ask(req, 12).(*kmsg.MetadataResponse).Topics {
+			if s += errorName(r.ErrorCode); r.Topic != nil {
+				s += " " + *r.Topic
+			}
+			s += ";"
+		}
+		return s
+	}
+	id, a, empty := w.m.topics["c"].ID, "a", ""
+	for _, c := range []struct {
+		want   string
+		topics []kmsg.MetadataRequestTopic
+	}{
+		{"ok c;UNKNOWN_TOPIC_ID;", []kmsg.MetadataRequestTopic{{TopicID: id}, {TopicID: [16]byte{9}}, {}, {TopicID: id}}},
+		{"ok c;", []kmsg.MetadataRequestTopic{{TopicID: id, Topic: &empty}}},
+		{"ok c;", []kmsg.MetadataRequestTopic{{Topic: &a}, {TopicID: id, Topic: &a}}},
+		{"UNKNOWN_TOPIC_ID;", []kmsg.MetadataRequestTopic{{}}},
+	} {
+		if got := ask(c.topics...); got != c.want {
+			t.Errorf("by id: %+v gives %q, want %q", c.topics, got, c.want)
+		}
 	}
 	w.m.may = func(_ *Client, a access) bool { return a.name != "b" }
 	if got := names(w.ask(kmsg.NewPtrMetadataRequest(), 9).(*kmsg.MetadataResponse).Topics); got != "ac" {

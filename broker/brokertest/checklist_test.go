@@ -168,7 +168,7 @@ func TestH1FailedBatch(t *testing.T) {
 	})
 }
 
-// One request in flight, commits and aborts in turn, one of them empty.
+// One request in flight; commits and aborts in turn, an empty transaction behind each (franz-go does not tell the broker of that).
 func TestH1OneInFlight(t *testing.T) {
 	bothVersions(t, func(t *testing.T, opts ...kgo.Opt) {
 		b := brokertest.Start(t)

@@ -150,6 +150,19 @@ var b3 = []rule{
 		init pid=0 epoch=32766          → pid=1000 epoch=0
 		init pid=0 epoch=32765          → PRODUCER_FENCED
 		init pid=0 epoch=32766          → pid=1000 epoch=0`},
+	{"B.3 row 4, an open transaction: only its producer by name, or a new one without, takes over", `
+		topic t 1
+		init
+		init pid=0 epoch=0              → pid=0 epoch=1
+		add epoch=1 t/0                 → ok
+		# A late retry is none: its answer must have come.
+		init pid=0 epoch=0              → PRODUCER_FENCED
+		init pid=0 epoch=2              → PRODUCER_FENCED
+		init pid=9 epoch=1              → PRODUCER_FENCED
+		addverify epoch=1 t/0           → ok
+		init pid=0 epoch=1              → pid=0 epoch=3
+		add epoch=3 t/0                 → ok
+		init                            → pid=0 epoch=5`},
 	{"B.3 row 5, exhausted with nothing given", `
 		init
 		epoch to=32766

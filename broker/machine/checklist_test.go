@@ -33,6 +33,7 @@ import (
 //	H.2.5   TestAfterAFailureNothingIsAnswered in broker/sequencer; docs/compat.md
 //	H.2.6   B.12; TestCommitAfterKill; snapshots that lie: TestRestoreRefuses in txn/restore_test.go
 //	H.2.8   B.9; sender side: docs/compat.md
+//	H.2.9   TestB15Views; a bad pattern: TestListTransactionsByPattern in broker
 var checklist = []rule{
 	{"H.1.6 offset, leader epoch and metadata of an offset", `
 		topic in 1

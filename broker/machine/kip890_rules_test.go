@@ -155,7 +155,7 @@ func TestB17ExhaustedEpochs(t *testing.T) { checkRules(t, Config{}, b17...) }
 
 // What of kafka-eos.md I.1, defects of the protocol, and I.2, defects of implementations, is the coordinator's. The others:
 //
-//	I.1  late Produce after the end: TestNothingHangs; late EndTxn of version 1 and what remains: docs/compat.md
+//	I.1  late Produce after the end: TestNothingHangs; late requests of version 1: late_test.go; what remains: docs/compat.md
 //	I.1  hanging transactions: checkOpen in random_test.go looks for some after every step; views: TestB15Views
 //	I.1  lost producer state, never error 59: TestForgottenProducerGoesOn
 //	I.1  a batch that overtakes a refused one: TestStaleBatchIsNotOvertaken

@@ -18,6 +18,7 @@ import (
 //	B.1   one broker coordinates every id: TestFindCoordinator; numbers of __transaction_state: docs/compat.md
 //	B.2   which state may follow which, every pair: TestStates in txn/script_test.go; states that no request meets, because
 //	      they pass within a unit, and what they would answer: TestPassing there
+//	B.2   a change is seen only when it is durable: TestNothingIsSaidBeforeItIsDurable in broker/sequencer
 //	B.3   to B.10 and B.17 without the machine: txn/testdata/b*.txt
 //	B.6   who may commit (D.5): group/testdata/d5_members.txt; what becomes of it: group/testdata/d5_txn.txt
 //	B.9   TestForeignEpoch (47 does not keep a transaction open), testdata/markers.txt, testdata/deleted_topic.txt

@@ -101,7 +101,7 @@ type answer struct {
 // fatal ends the worker with an error, whatever core thinks.
 type fatal struct{ err error }
 
-// reborn says that a drop is done and the new life has its producer.
+// reborn says that a life, the first or one after a drop, has its producer. To core the first is no news.
 type reborn struct {
 	life  *life
 	epoch int64
@@ -134,19 +134,23 @@ func (w *worker) drop(e core.DropEverything) {
 			return
 		}
 		failpoint.Hit("drop.ended")
-		p, err := w.takeSlot(next.ctx)
-		if next.ctx.Err() != nil {
-			if p != nil {
-				p.Close()
-			}
-			return
-		}
-		if err != nil {
-			w.box.post(fatal{err})
-			return
-		}
-		w.box.post(reborn{next, e.Epoch, p})
+		w.startLife(next, e.Epoch)
 	}()
+}
+
+// startLife takes the slot for l and tells the loop, which alone starts a life. It runs beside the loop.
+func (w *worker) startLife(l *life, epoch int64) {
+	p, err := w.takeSlot(l.ctx)
+	switch {
+	case l.ctx.Err() != nil:
+		if p != nil {
+			p.Close()
+		}
+	case err != nil:
+		w.box.post(fatal{err})
+	default:
+		w.box.post(reborn{l, epoch, p})
+	}
 }
 
 // takeSlot opens the slot's producer, again and again while the cluster is away. Before that it asks the group whether

@@ -42,7 +42,7 @@ func (w *worker) join() (*kafka.Member, error) {
 			select {
 			case <-w.joined:
 			default:
-				return // the group has given nothing yet, and before that nobody reads the mailbox
+				return // the group has given nothing yet
 			}
 			m := &lost{make(chan struct{})}
 			w.box.post(m)
@@ -55,7 +55,6 @@ func (w *worker) join() (*kafka.Member, error) {
 			w.log.Warn("the group session ended", "err", err)
 			if final {
 				w.box.post(fatal{err})
-				w.joinOnce.Do(func() { close(w.joined) })
 			}
 		},
 	})

@@ -101,7 +101,7 @@ func (w *worker) loop(ctx context.Context) error {
 	defer cancel()
 	w.base = base
 	w.live(newLife(base, 1))
-	if err := w.begin(ctx); err != nil {
+	if err := w.begin(); err != nil {
 		w.shutDown(cancel)
 		return err
 	}
@@ -146,8 +146,9 @@ func (w *worker) work() {
 }
 
 // begin joins the group first and takes the transactional id once it is a member: whoever held the slot before is fenced
-// in the group by the time its id is, so it cannot take the id back (see takeSlot).
-func (w *worker) begin(ctx context.Context) error {
+// in the group by the time its id is, so it cannot take the id back (see takeSlot). It takes the id beside the loop: however
+// long that takes, the group's callbacks are answered, and whoever the group refuses ends without having taken it.
+func (w *worker) begin() error {
 	var err error
 	if w.fetcher, err = w.run.client.NewFetcher(kafka.FetchConfig{TopicIDs: w.run.topicIDs}); err != nil {
 		return err
@@ -155,24 +156,16 @@ func (w *worker) begin(ctx context.Context) error {
 	if w.member, err = w.join(); err != nil {
 		return err
 	}
-	select {
-	case <-w.joined:
-	case <-ctx.Done():
-	}
-	failpoint.Hit("slot.joined")
-	p, err := w.takeSlot(ctx)
-	if ctx.Err() != nil {
-		if p != nil {
-			p.Close()
+	first := w.life
+	w.background.Go(func() {
+		select {
+		case <-w.joined:
+		case <-first.ctx.Done():
+			return
 		}
-		w.done = true
-		return nil
-	}
-	if err != nil {
-		return w.explained(err)
-	}
-	failpoint.Hit("slot.taken")
-	w.life.start(p)
+		failpoint.Hit("slot.joined")
+		w.startLife(first, 0)
+	})
 	return nil
 }
 
@@ -293,6 +286,7 @@ func (w *worker) takeMessage() bool {
 			m.p.Close()
 			break
 		}
+		failpoint.Hit("slot.taken")
 		w.life.start(m.p)
 		w.step(core.Dropped{Epoch: m.epoch})
 	case trimmed:

@@ -220,8 +220,13 @@ func (p *worker) begin(c *client) {
 	p.member = newGroupMember(p)
 	p.member.c = p.spawn("member", p.member.run)
 	p.spawn("follower", p.follow)
-	c.await(3600*secondInUs, func() bool { return p.member.joined || len(p.inbox) > 0 })
-	p.takeSlot(c, p.life)
+	first := p.life
+	first.spawn("slot", func(c *client) {
+		for !p.member.joined {
+			c.sleep(5*msInUs + c.w.Int64N(10*msInUs))
+		}
+		p.takeSlot(c, first)
+	})
 }
 
 // start is the product's start, over this process's connection.
@@ -375,6 +380,9 @@ func (p *worker) restore(own core.Ownership) {
 	l := p.life
 	stores, ctx := p.stores.Lend(l.ctx, own.Task)
 	l.spawn("restore", func(c *client) {
+		for l.producer == nil {
+			c.sleep(5*msInUs + c.w.Int64N(10*msInUs))
+		}
 		for {
 			client := (&streamLink{c: c, v2: p.v2}).client()
 			restored, err := protocol.Restore(ctx, client, p.plan, p.ids, own, stores, p.w.wall())

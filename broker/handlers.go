@@ -43,7 +43,6 @@ var handlers = func() (h [128]*handler) {
 	h[45] = &handler{start: startAlterPartitionAssignments}
 	h[46] = &handler{start: startListPartitionReassignments}
 	h[48] = &handler{start: startDescribeClientQuotas}
-	h[74] = &handler{start: leaveToWriter, evaluate: serveListConfigResources, blocks: true}
 	h[66] = &handler{start: startListTransactions, finish: finishListTransactions, blocks: true}
 	h[68] = &handler{start: startConsumerGroupHeartbeat, finish: finishGroup}
 	h[11] = &handler{start: startLoop, finish: finishGroup, blocks: true, weigh: weighJoinGroup}

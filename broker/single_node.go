@@ -2,7 +2,6 @@ package broker
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -84,41 +83,4 @@ func startDescribeClientQuotas(_ *conn, s *slot) error {
 	resp.Entries = []kmsg.DescribeClientQuotasResponseEntry{}
 	s.local = resp
 	return nil
-}
-
-// serveListConfigResources (key 74, KIP-1142): topics and this broker. v0 asked for client metrics only, of which there are
-// none.
-func serveListConfigResources(c *conn, s *slot) error {
-	req := s.req.(*kmsg.ListConfigResourcesRequest)
-	resp := req.ResponseKind().(*kmsg.ListConfigResourcesResponse)
-	wanted := map[kmsg.ConfigResourceType]bool{}
-	for _, t := range req.ResourceTypes {
-		wanted[kmsg.ConfigResourceType(t)] = true
-	}
-	all := len(req.ResourceTypes) == 0
-	add := func(kind kmsg.ConfigResourceType, name string) {
-		r := kmsg.NewListConfigResourcesResponseConfigResource()
-		r.Type, r.Name = int8(kind), name
-		resp.ConfigResources = append(resp.ConfigResources, r)
-	}
-	if req.Version >= 1 && (all || wanted[kmsg.ConfigResourceTypeTopic]) {
-		for _, t := range c.b.engine.Board().Topics() {
-			add(kmsg.ConfigResourceTypeTopic, t.Name)
-		}
-	}
-	if req.Version >= 1 && (all || wanted[kmsg.ConfigResourceTypeBroker]) {
-		add(kmsg.ConfigResourceTypeBroker, strconv.Itoa(int(c.b.cfg.NodeID)))
-	}
-	for t := range wanted {
-		if t != kmsg.ConfigResourceTypeTopic && t != kmsg.ConfigResourceTypeBroker && !listable(t) {
-			resp.ErrorCode, resp.ConfigResources = kerr.UnsupportedVersion.Code, nil
-		}
-	}
-	return c.respond(s, resp)
-}
-
-// listable are the types that a client may ask for, though none exist here: broker loggers, client metrics, groups.
-func listable(t kmsg.ConfigResourceType) bool {
-	const clientMetrics, group = 16, 32
-	return t == kmsg.ConfigResourceTypeBrokerLogger || t == clientMetrics || t == group
 }

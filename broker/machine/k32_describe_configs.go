@@ -8,7 +8,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// DescribeConfigs (key 32), v1 to 4: topics and this broker. v3 asks for types and documentation.
+// DescribeConfigs (key 32), v1 to 4: topics, this broker and groups. v3 asks for types and documentation.
 
 func (m *Machine) describeConfigs(req *kmsg.DescribeConfigsRequest) {
 	resp := req.ResponseKind().(*kmsg.DescribeConfigsResponse)
@@ -72,8 +72,16 @@ func (m *Machine) configsOf(r *kmsg.DescribeConfigsRequestResource) ([]kmsg.Desc
 			return nil, refuse(kerr.InvalidRequest, "there is no broker %q, this one is %d", r.ResourceName, m.cfg.NodeID)
 		}
 		return m.brokerConfigEntries(), nil
+	case kmsg.ConfigResourceTypeGroupConfig:
+		if !m.mayGroup(kmsg.ACLOperationDescribeConfigs, r.ResourceName) {
+			return nil, refuse(kerr.GroupAuthorizationFailed, "the client may not see the group's configuration")
+		}
+		if r.ResourceName == "" {
+			return nil, refuse(kerr.InvalidRequest, "the group's name is empty")
+		}
+		return m.groupConfigEntries(r.ResourceName), nil
 	}
-	return nil, refuse(kerr.InvalidRequest, "resources of type %d have no configuration here: 2 is topics, 4 this broker", r.ResourceType)
+	return nil, refuse(kerr.InvalidRequest, "resources of type %d have no configuration here: 2 is topics, 4 this broker, 32 groups", r.ResourceType)
 }
 
 func topicConfigEntries(s *Settings) []kmsg.DescribeConfigsResponseResourceConfig {
@@ -102,8 +110,11 @@ var brokerConfigDocs = map[string]string{
 }
 
 func configDoc(kind kmsg.ConfigResourceType, name string) string {
-	if kind == kmsg.ConfigResourceTypeTopic {
+	switch kind {
+	case kmsg.ConfigResourceTypeTopic:
 		return topicConfigDocs[name]
+	case kmsg.ConfigResourceTypeGroupConfig:
+		return groupConfigDocs[name]
 	}
 	return brokerConfigDocs[name]
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/strandline-io/strandline/broker/machine/codec"
 )
 
-// AlterConfigs (key 33), v0 to 2: a topic gets the named settings and loses all others. A null value counts as not named.
+// AlterConfigs (key 33), v0 to 2: a topic or group gets the named settings and loses all others. A null value counts as not named.
 
 func (m *Machine) alterConfigs(req *kmsg.AlterConfigsRequest) {
 	resp := req.ResponseKind().(*kmsg.AlterConfigsResponse)
@@ -22,8 +22,8 @@ func (m *Machine) alterConfigs(req *kmsg.AlterConfigsRequest) {
 		r := &req.Resources[i]
 		out := kmsg.NewAlterConfigsResponseResource()
 		out.ResourceType, out.ResourceName = r.ResourceType, r.ResourceName
-		why := m.alterTopic(resource{r.ResourceType, r.ResourceName}, repeated, req.ValidateOnly, func(*Settings) (map[string]string, *refusal) {
-			return replacement(r.Configs)
+		why := m.alterResource(resource{r.ResourceType, r.ResourceName}, repeated, req.ValidateOnly, func(keys *configKeys, _ []Setting) (map[string]string, *refusal) {
+			return replacement(keys, r.Configs)
 		})
 		if why != nil {
 			out.ErrorCode, out.ErrorMessage = why.code.Code, kmsg.StringPtr(why.message)
@@ -33,11 +33,11 @@ func (m *Machine) alterConfigs(req *kmsg.AlterConfigsRequest) {
 	m.reply(resp)
 }
 
-func replacement(configs []kmsg.AlterConfigsRequestResourceConfig) (map[string]string, *refusal) {
+func replacement(keys *configKeys, configs []kmsg.AlterConfigsRequestResourceConfig) (map[string]string, *refusal) {
 	values := make(map[string]string, len(configs))
 	for _, c := range configs {
-		if findConfig(c.Name) == nil {
-			return nil, refuse(kerr.InvalidConfig, "unknown topic configuration %q", c.Name)
+		if keys.find(c.Name) == nil {
+			return nil, refuse(kerr.InvalidConfig, "unknown %s configuration %q", keys.of, c.Name)
 		}
 		if _, twice := values[c.Name]; twice {
 			return nil, refuse(kerr.InvalidRequest, "configuration %s is named twice", c.Name)
@@ -67,23 +67,31 @@ func repeatedResources(n int, at func(i int) resource) map[resource]bool {
 	return seen
 }
 
-// alterTopic gives a topic the values that change makes of its present ones.
-func (m *Machine) alterTopic(r resource, repeated map[resource]bool, validateOnly bool, change func(*Settings) (map[string]string, *refusal)) *refusal {
+// configChange makes values of those that a resource was given so far.
+type configChange func(keys *configKeys, now []Setting) (map[string]string, *refusal)
+
+// alterResource gives a topic or group the values that change makes of its present ones.
+func (m *Machine) alterResource(r resource, repeated map[resource]bool, validateOnly bool, change configChange) *refusal {
 	switch {
 	case repeated[r]:
 		return refuse(kerr.InvalidRequest, "the request names %q more than once", r.name)
 	case r.kind == kmsg.ConfigResourceTypeBroker:
 		return refuse(kerr.InvalidConfig, "the broker's settings are flags of its start and cannot be changed while it runs")
+	case r.kind == kmsg.ConfigResourceTypeGroupConfig:
+		return m.alterGroup(r.name, validateOnly, change)
 	case r.kind != kmsg.ConfigResourceTypeTopic:
-		return refuse(kerr.InvalidRequest, "resources of type %d have no configuration here that can be changed: 2 is topics", r.kind)
+		return refuse(kerr.InvalidRequest, "resources of type %d have no configuration here that can be changed: 2 is topics, 32 groups", r.kind)
 	case !m.mayTopic(kmsg.ACLOperationAlterConfigs, r.name):
 		return refuse(kerr.TopicAuthorizationFailed, "the client may not change the configuration of topic %q", r.name)
 	}
+	return m.alterTopic(r, validateOnly, change)
+}
+
+func (m *Machine) alterTopic(r resource, validateOnly bool, change configChange) *refusal {
 	t := m.topics[r.name]
 	if t == nil {
 		// What no topic could have is told first, as Apache Kafka does.
-		nothing := DefaultSettings()
-		values, why := change(&nothing)
+		values, why := change(&topicKeys, nil)
 		if why != nil {
 			return why
 		}
@@ -92,7 +100,7 @@ func (m *Machine) alterTopic(r resource, repeated map[resource]bool, validateOnl
 		}
 		return refuse(kerr.UnknownTopicOrPartition, "there is no topic %q", r.name)
 	}
-	values, why := change(&t.Settings)
+	values, why := change(&topicKeys, t.Settings.Explicit)
 	if why != nil {
 		return why
 	}

@@ -19,8 +19,8 @@ func (m *Machine) incrementalAlterConfigs(req *kmsg.IncrementalAlterConfigsReque
 		r := &req.Resources[i]
 		out := kmsg.NewIncrementalAlterConfigsResponseResource()
 		out.ResourceType, out.ResourceName = r.ResourceType, r.ResourceName
-		why := m.alterTopic(resource{r.ResourceType, r.ResourceName}, repeated, req.ValidateOnly, func(s *Settings) (map[string]string, *refusal) {
-			return changed(s, r.Configs)
+		why := m.alterResource(resource{r.ResourceType, r.ResourceName}, repeated, req.ValidateOnly, func(keys *configKeys, now []Setting) (map[string]string, *refusal) {
+			return changed(keys, now, r.Configs)
 		})
 		if why != nil {
 			out.ErrorCode, out.ErrorMessage = why.code.Code, kmsg.StringPtr(why.message)
@@ -31,9 +31,9 @@ func (m *Machine) incrementalAlterConfigs(req *kmsg.IncrementalAlterConfigsReque
 }
 
 // changed applies a request's operations to the values that were given so far.
-func changed(s *Settings, configs []kmsg.IncrementalAlterConfigsRequestResourceConfig) (map[string]string, *refusal) {
-	values := make(map[string]string, len(s.Explicit)+len(configs))
-	for _, e := range s.Explicit {
+func changed(keys *configKeys, explicit []Setting, configs []kmsg.IncrementalAlterConfigsRequestResourceConfig) (map[string]string, *refusal) {
+	values := make(map[string]string, len(explicit)+len(configs))
+	for _, e := range explicit {
 		values[e.Name] = e.Value
 	}
 	seen := make(map[string]bool, len(configs))
@@ -44,15 +44,15 @@ func changed(s *Settings, configs []kmsg.IncrementalAlterConfigsRequestResourceC
 		seen[c.Name] = true
 	}
 	for _, c := range configs {
-		if why := applyConfigOp(values, c); why != nil {
+		if why := applyConfigOp(keys, values, c); why != nil {
 			return nil, why
 		}
 	}
 	return values, nil
 }
 
-func applyConfigOp(values map[string]string, c kmsg.IncrementalAlterConfigsRequestResourceConfig) *refusal {
-	k := findConfig(c.Name)
+func applyConfigOp(keys *configKeys, values map[string]string, c kmsg.IncrementalAlterConfigsRequestResourceConfig) *refusal {
+	k := keys.find(c.Name)
 	switch {
 	case c.Op == kmsg.IncrementalAlterConfigOpDelete:
 		delete(values, c.Name) // an unknown one is not set in any case, as Apache Kafka has it
@@ -60,7 +60,7 @@ func applyConfigOp(values map[string]string, c kmsg.IncrementalAlterConfigsReque
 	case c.Value == nil:
 		return refuse(kerr.InvalidRequest, "configuration %s has no value; operation %d needs one", c.Name, c.Op)
 	case k == nil:
-		return refuse(kerr.InvalidConfig, "unknown topic configuration %q", c.Name)
+		return refuse(kerr.InvalidConfig, "unknown %s configuration %q", keys.of, c.Name)
 	case c.Op == kmsg.IncrementalAlterConfigOpSet:
 		values[c.Name] = *c.Value
 		return nil

@@ -1,6 +1,10 @@
 package machine
 
-import "math"
+import (
+	"math"
+
+	"github.com/strandline-io/strandline/broker/machine/group"
+)
 
 // Settings are a topic's configuration values that the broker acts on. Units are in the names; defaults are Apache
 // Kafka's (kafka-eos.md G).
@@ -22,7 +26,7 @@ type Settings struct {
 }
 
 // Setting is one configuration entry as a client wrote it.
-type Setting struct{ Name, Value string }
+type Setting = group.Setting
 
 // DefaultSettings are a topic's settings when CreateTopics names none (kafka-eos.md G).
 func DefaultSettings() Settings {

@@ -81,7 +81,7 @@ func (m *Machine) dispatch(body any) {
 	}
 }
 
-// dispatchView is for what operators ask about transactions, and do to them.
+// dispatchView is for what operators ask, and do to transactions and features.
 func (m *Machine) dispatchView(body any) {
 	switch b := body.(type) {
 	case *kmsg.UpdateFeaturesRequest:
@@ -94,6 +94,8 @@ func (m *Machine) dispatchView(body any) {
 		m.describeTransactions(b)
 	case *kmsg.ListTransactionsRequest:
 		m.listTransactions(b)
+	case *kmsg.ListConfigResourcesRequest:
+		m.listConfigResources(b)
 	default:
 		m.dispatchGroup(body)
 	}

@@ -96,12 +96,23 @@ var topicConfigs = []configKey{
 	{"unclean.leader.election.enable", kmsg.ConfigTypeBoolean, "false", oneOf(nil, "true", "false")},
 }
 
-func findConfig(name string) *configKey {
-	i, found := slices.BinarySearchFunc(topicConfigs, name, func(k configKey, name string) int { return strings.Compare(k.name, name) })
+// configKeys are the keys of a kind of resource.
+type configKeys struct {
+	of  string
+	all []configKey // ascending by name
+}
+
+var (
+	topicKeys = configKeys{"topic", topicConfigs}
+	groupKeys = configKeys{"group", groupConfigs}
+)
+
+func (keys *configKeys) find(name string) *configKey {
+	i, found := slices.BinarySearchFunc(keys.all, name, func(k configKey, name string) int { return strings.Compare(k.name, name) })
 	if !found {
 		return nil
 	}
-	return &topicConfigs[i]
+	return &keys.all[i]
 }
 
 func number(lowest, highest int64, set func(*Settings, int64)) func(*Settings, string) error {
@@ -166,7 +177,7 @@ func parseSettings(configs []kmsg.CreateTopicsRequestTopicConfig) (Settings, err
 			return Settings{}, fmt.Errorf("configuration %q has no value", c.Name)
 		}
 		values[c.Name] = *c.Value
-		if findConfig(c.Name) == nil {
+		if topicKeys.find(c.Name) == nil {
 			return Settings{}, fmt.Errorf("unknown topic configuration %q", c.Name)
 		}
 	}

@@ -37,6 +37,9 @@ func New(cfg Config) *Groups {
 	}
 }
 
+// Config returns the bounds in force, with defaults in the place of zeros.
+func (gs *Groups) Config() Config { return gs.cfg }
+
 // start begins the volatile life of what was restored or replayed: every member has a full session timeout, a
 // rebalance that was under way starts over with its members' full timeouts.
 func (gs *Groups) start(ctx Context) {

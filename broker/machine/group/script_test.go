@@ -11,6 +11,17 @@ import (
 	"github.com/strandline-io/strandline/internal/scripttest"
 )
 
+// The rules of kafka-eos.md D without D.3 (KIP-848) are scripts, and what else tests them:
+//
+//	D.1  TestFindCoordinator in machine; internal topics are never made: docs/compat.md
+//	D.2  d2_*.txt, a block for each row; states over a restart: v5_restart.txt; an assignment is told when it is durable:
+//	     TestNothingIsSaidBeforeItIsDurable in sequencer; any order of everything: TestRandom
+//	D.4  d4_*.txt, d4_consumers.txt for the consumer protocol; permissions: docs/compat.md
+//	D.5  d5_members.txt, d5_txn.txt; with the coordinator: TestB6TxnOffsetCommit, TestNoOffsetsOutsideOfTransactions in machine; what is
+//	     pending is deleted with its key: d4_delete.txt (OffsetDelete, DeleteGroups), d5_txn.txt (topics); does not expire: d6_retention.txt;
+//	     an answer waits for what it saw: TestARefusalWaitsForWhatItSaw in sequencer
+//	D.6  d6_retention.txt; other bytes: TestFormatPage, docs/formats/group.md
+
 // TestScripts runs the scripts in testdata. A line is a comment, or a command `[label:] verb [key=value]...`; the
 // lines below it, indented, are what it does: records ("log"), answers ("label answer"), and the time at which a
 // tick did something. After each command the replayed and the restored state must equal the running one.

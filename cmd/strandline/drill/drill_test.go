@@ -133,6 +133,8 @@ const (
 	produce   = 0
 	joinGroup = 11
 	endTxn    = 26
+
+	txnOffsetCommit = 28
 )
 
 func TestInterruptedRunSaysSo(t *testing.T) {
@@ -175,5 +177,19 @@ func TestSeedingGivesUp(t *testing.T) {
 	})
 	if err := d.fill(within(t), 100*time.Millisecond); err == nil || !strings.Contains(err.Error(), "0 of 2000 records are acknowledged") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestAbortedTransactionsHoldOffsets: a broker that keeps the offsets of an aborted transaction must be caught.
+func TestAbortedTransactionsHoldOffsets(t *testing.T) {
+	b, ctx := brokertest.Start(t), within(t)
+	var puts, ends atomic.Int64
+	b.Observe(txnOffsetCommit, func(*broker.Request) { puts.Add(1) })
+	b.Observe(endTxn, func(*broker.Request) { ends.Add(1) })
+	if err := Run(ctx, Config{Records: 2000, Brokers: []string{b.Addr()}}); err != nil {
+		t.Fatal(err)
+	}
+	if puts.Load() < ends.Load() || ends.Load() == 0 {
+		t.Errorf("%d transactions ended, %d held offsets", ends.Load(), puts.Load())
 	}
 }

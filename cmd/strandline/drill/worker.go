@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 const (
@@ -33,7 +34,10 @@ func (d *drill) work(ctx context.Context, id int) {
 	for ctx.Err() == nil {
 		s, err := d.session(id)
 		if err == nil {
-			err = d.transactions(ctx, s, rng)
+			// First of all this ends what its predecessor left: offsets pending in that hold back whoever is to go on from them.
+			if _, _, err = s.Client().ProducerID(ctx); err == nil {
+				err = d.transactions(ctx, s, id, rng)
+			}
 			closeSession(s)
 		}
 		if err == nil || ctx.Err() != nil {
@@ -56,7 +60,7 @@ func (d *drill) session(id int) (*kgo.GroupTransactSession, error) {
 		kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(100*time.Millisecond),
 		kgo.FetchMaxPartitionBytes(64<<10), kgo.FetchMaxBytes(1<<20),
 		kgo.HeartbeatInterval(500*time.Millisecond), kgo.SessionTimeout(10*time.Second), kgo.RebalanceTimeout(15*time.Second),
-		kgo.TransactionalID(fmt.Sprintf("%s-%d", d.name, id)), kgo.TransactionTimeout(transactionTimeout), kgo.ProducerLinger(0),
+		kgo.TransactionalID(d.txnID(id)), kgo.TransactionTimeout(transactionTimeout), kgo.ProducerLinger(0),
 	)...)
 }
 
@@ -76,7 +80,7 @@ func closeSession(s *kgo.GroupTransactSession) {
 
 // transactions runs one after the other. It returns nil when everything has moved, and an error if the client is of no
 // use any more.
-func (d *drill) transactions(ctx context.Context, s *kgo.GroupTransactSession, rng *rand.Rand) error {
+func (d *drill) transactions(ctx context.Context, s *kgo.GroupTransactSession, id int, rng *rand.Rand) error {
 	for d.wait(ctx) {
 		poll, cancel := context.WithTimeout(ctx, pollWait)
 		fetches := s.PollRecords(poll, 1+rng.IntN(d.perTxn))
@@ -92,7 +96,7 @@ func (d *drill) transactions(ctx context.Context, s *kgo.GroupTransactSession, r
 		if fetches.NumRecords() == 0 {
 			continue
 		}
-		if err := d.transaction(ctx, s, fetches, rng.IntN(abortEvery) == 0); err != nil {
+		if err := d.transaction(ctx, s, id, fetches, rng.IntN(abortEvery) == 0); err != nil {
 			return err
 		}
 	}
@@ -116,7 +120,7 @@ func (d *drill) wait(ctx context.Context) bool {
 	}
 }
 
-func (d *drill) transaction(ctx context.Context, s *kgo.GroupTransactSession, fetches kgo.Fetches, abort bool) error {
+func (d *drill) transaction(ctx context.Context, s *kgo.GroupTransactSession, id int, fetches kgo.Fetches, abort bool) error {
 	if err := s.Begin(); err != nil {
 		return fmt.Errorf("begin: %w", err)
 	}
@@ -135,6 +139,7 @@ func (d *drill) transaction(ctx context.Context, s *kgo.GroupTransactSession, fe
 		if err := s.Client().Flush(ctx); err != nil {
 			return fmt.Errorf("flush: %w", err)
 		}
+		d.putOffsets(ctx, s.Client(), id, fetches)
 	}
 	if die {
 		d.counts.died.Add(1)
@@ -161,6 +166,36 @@ func (d *drill) transaction(ctx context.Context, s *kgo.GroupTransactSession, fe
 		d.counts.givenUp.Add(1)
 	}
 	return nil
+}
+
+func (d *drill) txnID(id int) string { return fmt.Sprintf("%s-%d", d.name, id) }
+
+// putOffsets puts the offsets into a transaction that shall not commit: a session does that only for one that shall. Whether
+// it succeeds does not matter.
+func (d *drill) putOffsets(ctx context.Context, client *kgo.Client, id int, fetches kgo.Fetches) {
+	producer, epoch, err := client.ProducerID(ctx)
+	if err != nil {
+		return
+	}
+	add := kmsg.NewPtrAddOffsetsToTxnRequest()
+	add.TransactionalID, add.ProducerID, add.ProducerEpoch, add.Group = d.txnID(id), producer, epoch, d.name
+	if _, err := add.RequestWith(ctx, client); err != nil {
+		return
+	}
+	put := kmsg.NewPtrTxnOffsetCommitRequest()
+	put.TransactionalID, put.ProducerID, put.ProducerEpoch, put.Group = add.TransactionalID, producer, epoch, d.name
+	put.MemberID, put.Generation = client.GroupMetadata()
+	topic := kmsg.NewTxnOffsetCommitRequestTopic()
+	topic.Topic = d.source()
+	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
+		if n := len(p.Records); n > 0 {
+			partition := kmsg.NewTxnOffsetCommitRequestTopicPartition()
+			partition.Partition, partition.Offset = p.Partition, p.Records[n-1].Offset+1
+			topic.Partitions = append(topic.Partitions, partition)
+		}
+	})
+	put.Topics = append(put.Topics, topic)
+	_, _ = put.RequestWith(ctx, client)
 }
 
 // outcome waits for what became of all records, but not longer than ctx: what has been sent once, a client repeats for as

@@ -195,6 +195,9 @@ func (m *Machine) joinTransaction(b *Produce, p *partition, batch *producer.Batc
 		return true
 	}
 	code := participantError(refusal.Code, b.Version >= produceAbortable)
+	if code == kerr.CoordinatorNotAvailable {
+		code = kerr.NotEnoughReplicas // what producers know to come again for
+	}
 	r.fail(code, refusal.Error())
 	if code != kerr.InvalidProducerEpoch && code != kerr.InvalidProducerIDMapping {
 		p.producers.Refused(*batch)

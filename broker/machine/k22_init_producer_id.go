@@ -37,8 +37,8 @@ func (m *Machine) initProducerID(req *kmsg.InitProducerIDRequest) {
 		resp.ErrorCode = coordinatorError(refusal, req.Version, initFencedSince)
 		return
 	}
-	if plan.Forget != nil {
-		m.record(kindTxnExpire, codec.AppendString(m.beginRecord(), plan.Forget.ID))
+	for _, e := range plan.Forget {
+		m.record(kindTxnExpire, codec.AppendString(m.beginRecord(), e.ID))
 	}
 	if plan.Abort != nil {
 		m.endTransaction(plan.Abort)

@@ -383,6 +383,19 @@ func TestB5AddOffsets(t *testing.T) {
 			offsets a             → ok
 			offsets b             → ok
 			offsets c             → POLICY_VIOLATION`})
+	checkRules(t, Config{Txn: txn.Config{MaxOpenBytes: 40}},
+		rule{"B.5 and A.7, the bytes of open transactions are bounded", `
+			topic t 2
+			init id=big
+			init
+			offsets id=big group  → ok
+			add pid=1 t/0         → COORDINATOR_NOT_AVAILABLE
+			txncommit pid=1 group=g t/0=1 → COORDINATOR_NOT_AVAILABLE
+			produce pid=1 t/0:0:a → NOT_ENOUGH_REPLICAS
+			# What was refused comes first when there is room.
+			end id=big            → pid=0 epoch=1
+			produce pid=1 t/0:1:b → OUT_OF_ORDER_SEQUENCE_NUMBER
+			produce pid=1 t/0:0:a → offset 0`})
 }
 
 var b6 = []rule{

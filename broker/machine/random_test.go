@@ -70,7 +70,7 @@ type random struct {
 
 var randomConfig = Config{
 	Producer: producer.Config{MaxEntries: 7, ExpirationMs: 50_000, MaxRefused: 3},
-	Txn:      txn.Config{MaxIDs: 3, IDExpirationMs: 90_000, MaxTimeoutMs: 30_000, MaxGroupsPerTxn: 2},
+	Txn:      txn.Config{MaxIDs: 3, IDExpirationMs: 90_000, MaxTimeoutMs: 30_000, MaxGroupsPerTxn: 2, MaxOpenBytes: 110},
 }
 
 func runRandom(t *testing.T, seed uint64) {

@@ -18,6 +18,7 @@ func (c *Coordinator) ApplyInit(r Init, nowMs int64) (sum uint64, err error) {
 	if t == nil {
 		t = &transaction{Entry: Entry{ID: r.ID}}
 		c.byID[r.ID] = t
+		c.idBytes += idBytes(r.ID)
 	} else {
 		if err := t.check(Empty); err != nil {
 			return 0, err
@@ -49,6 +50,7 @@ func (c *Coordinator) ApplyAdd(r Add, nowMs int64) (sum uint64, err error) {
 		c.attach(t)
 	}
 	t.UpdatedMs = nowMs
+	c.openBytes -= openBytes(t.Partitions, t.Groups)
 	t.Partitions = append(t.Partitions, r.Partitions...)
 	slices.Sort(t.Partitions)
 	t.Partitions = slices.Compact(t.Partitions)
@@ -57,6 +59,7 @@ func (c *Coordinator) ApplyAdd(r Add, nowMs int64) (sum uint64, err error) {
 			t.Groups = append(t.Groups, g)
 		}
 	}
+	c.openBytes += openBytes(t.Partitions, t.Groups)
 	return t.sum(), nil
 }
 
@@ -79,6 +82,7 @@ func (c *Coordinator) ApplyEnd(r End, nowMs int64) (sum uint64, err error) {
 	c.detach(t)
 	t.ProducerID, t.PrevProducerID, t.Epoch, t.LastEpoch = r.ProducerID, r.PrevProducerID, r.Epoch, r.LastEpoch
 	t.State, t.StartMs, t.UpdatedMs = state, None, nowMs
+	c.openBytes -= openBytes(t.Partitions, t.Groups)
 	t.Partitions, t.Groups = nil, nil
 	c.attach(t)
 	return t.sum(), nil
@@ -107,6 +111,7 @@ func (c *Coordinator) ApplyExpire(r Expire) error {
 	}
 	c.detach(t)
 	delete(c.byID, r.ID)
+	c.idBytes -= idBytes(r.ID)
 	return nil
 }
 

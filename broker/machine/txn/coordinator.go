@@ -15,6 +15,8 @@ type Coordinator struct {
 	byID map[string]*transaction
 	idle list      // no open transaction; the one untouched for the longest first
 	open deadlines // by the time at which they are aborted
+	// What counts against Config.MaxIDBytes and MaxOpenBytes.
+	idBytes, openBytes int64
 }
 
 // transaction is an Entry with its place in the list of idle ids or in the heap of open transactions.
@@ -26,6 +28,23 @@ type transaction struct {
 }
 
 func (t *transaction) deadlineMs() int64 { return t.StartMs + int64(t.TimeoutMs) }
+
+// About what an id, and a partition and a group of an open transaction, take in memory.
+const (
+	idOverheadBytes    = 256
+	partitionBytes     = 4
+	groupOverheadBytes = 32
+)
+
+func idBytes(id string) int64 { return idOverheadBytes + int64(len(id)) }
+
+func openBytes(partitions []uint32, groups []string) int64 {
+	n := int64(len(partitions)) * partitionBytes
+	for _, g := range groups {
+		n += groupOverheadBytes + int64(len(g))
+	}
+	return n
+}
 
 // New returns a coordinator without ids.
 func New(cfg Config) *Coordinator {
@@ -102,6 +121,8 @@ func (c *Coordinator) Restore(e Entry, nowMs int64) error {
 	}
 	t := &transaction{Entry: e}
 	c.byID[e.ID] = t
+	c.idBytes += idBytes(e.ID)
+	c.openBytes += openBytes(e.Partitions, e.Groups)
 	c.attach(t)
 	return nil
 }

@@ -17,9 +17,9 @@ type InitRequest struct {
 
 // InitPlan is what an InitRequest leads to, in this order.
 type InitPlan struct {
-	Forget *Expire // another id that makes room
-	Abort  *Ending // the transaction that the id's former producer left open
-	Init   Init    // also the answer
+	Forget []Expire // other ids that make room
+	Abort  *Ending  // the transaction that the id's former producer left open
+	Init   Init     // also the answer
 }
 
 // Init decides about InitProducerId (kafka-eos.md B.3) for an id that is not null. newID is called when a producer id
@@ -79,11 +79,16 @@ func (c *Coordinator) Init(r InitRequest, newID func() int64) (InitPlan, *Refusa
 // initNew answers for an id that is unknown, whatever producer id and epoch the client had: the id may have expired.
 func (c *Coordinator) initNew(r InitRequest, newID func() int64) (InitPlan, *Refusal) {
 	var plan InitPlan
-	if len(c.byID) >= c.cfg.MaxIDs {
-		if c.idle.first == nil {
-			return InitPlan{}, refuse(kerr.CoordinatorNotAvailable, "transactional ids with open transactions, at most", int64(len(c.byID)), int64(c.cfg.MaxIDs))
+	count, bytes := len(c.byID)+1, c.idBytes+idBytes(r.ID)
+	for t := c.idle.first; count > c.cfg.MaxIDs || bytes > c.cfg.MaxIDBytes; t = t.next {
+		switch {
+		case t == nil && count > c.cfg.MaxIDs:
+			return InitPlan{}, refuse(kerr.CoordinatorNotAvailable, "transactional ids with open transactions, at most", int64(count), int64(c.cfg.MaxIDs))
+		case t == nil:
+			return InitPlan{}, refuse(kerr.CoordinatorNotAvailable, "bytes of transactional ids with open transactions, at most", bytes, c.cfg.MaxIDBytes)
 		}
-		plan.Forget = &Expire{ID: c.idle.first.ID}
+		plan.Forget = append(plan.Forget, Expire{ID: t.ID})
+		count, bytes = count-1, bytes-idBytes(t.ID)
 	}
 	plan.Init = Init{ID: r.ID, ProducerID: newID(), PrevProducerID: None, Epoch: 0, LastEpoch: None, TimeoutMs: r.TimeoutMs}
 	return plan, nil
@@ -156,6 +161,9 @@ func (c *Coordinator) Add(r AddRequest) (*Add, *Refusal) {
 	}
 	if t.State == Ongoing && len(add.Partitions) == 0 && len(add.Groups) == 0 {
 		return nil, nil
+	}
+	if n := c.openBytes + openBytes(add.Partitions, add.Groups); n > c.cfg.MaxOpenBytes {
+		return nil, refuse(kerr.CoordinatorNotAvailable, "bytes of partitions and groups in open transactions, at most", n, c.cfg.MaxOpenBytes)
 	}
 	return add, nil
 }

@@ -64,7 +64,8 @@ func (w *world) run(command string) string {
 	a := &args{scripttest.Parse(command)}
 	switch a.Verb {
 	case "config":
-		w.cfg = Config{MaxIDs: int(a.Num("ids", 0)), MaxGroupsPerTxn: int(a.Num("groups", 0)), MaxTimeoutMs: int32(a.Num("timeout", 0))}
+		w.cfg = Config{MaxIDs: int(a.Num("ids", 0)), MaxGroupsPerTxn: int(a.Num("groups", 0)), MaxTimeoutMs: int32(a.Num("timeout", 0)),
+			MaxIDBytes: a.Num("id-bytes", 0), MaxOpenBytes: a.Num("open-bytes", 0)}
 		w.c = New(w.cfg)
 		return "fresh"
 	case "init":
@@ -114,9 +115,9 @@ func (w *world) init(a *args) string {
 		return refused(refusal)
 	}
 	s := ""
-	if plan.Forget != nil {
-		w.must(0, w.c.ApplyExpire(*plan.Forget))
-		s += "forgets " + plan.Forget.ID + "; "
+	for _, e := range plan.Forget {
+		w.must(0, w.c.ApplyExpire(e))
+		s += "forgets " + e.ID + "; "
 	}
 	if plan.Abort != nil {
 		s += w.apply(plan.Abort) + "; "
@@ -195,6 +196,9 @@ func (w *world) restore() {
 	}
 	for e := range w.c.Open() {
 		w.must(0, c.Restore(e, w.now))
+	}
+	if c.idBytes != w.c.idBytes || c.openBytes != w.c.openBytes {
+		w.t.Errorf("restored: %d and %d bytes, were %d and %d", c.idBytes, c.openBytes, w.c.idBytes, w.c.openBytes)
 	}
 	w.c = c
 }

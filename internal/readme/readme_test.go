@@ -51,9 +51,11 @@ func find(t *testing.T, folder, ending string) (names []string) {
 	return names
 }
 
+// TestPagesAreShort does not count the table of clients, which has a row more with each kind of client that is tried.
 func TestPagesAreShort(t *testing.T) {
+	table := regexp.MustCompile("(?s)<!-- clients: .*<!-- clients end -->")
 	for name, most := range map[string]int{"README.md": readmeLinesMax, "ARCHITECTURE.md": architectureLinesMax} {
-		if n := strings.Count(read(t, name), "\n"); n > most {
+		if n := strings.Count(table.ReplaceAllString(read(t, name), ""), "\n"); n > most {
 			t.Errorf("%s has %d lines, more than %d", name, n, most)
 		}
 	}

@@ -96,47 +96,6 @@ func TestLibrdkafkaTransactions(t *testing.T) {
 	contains(t, "librdkafka_txn.py", out, "ok 500 records")
 }
 
-func TestApacheKafkaConsoleTools(t *testing.T) {
-	b := broker(t)
-	input := "k1:v1\nk2:v2\nk3:v3\n"
-	produce := peers.KafkaTool(t, "kafka-console-producer", "--bootstrap-server", b.Addr, "--topic", "console",
-		"--reader-property", "parse.key=true", "--reader-property", "key.separator=:")
-	produce.Stdin = strings.NewReader(input)
-	peers.Run(t, produce)
-	got := peers.Run(t, peers.KafkaTool(t, "kafka-console-consumer", "--bootstrap-server", b.Addr, "--topic", "console",
-		"--from-beginning", "--max-messages", "3", "--isolation-level", "read_committed", "--timeout-ms", "30000",
-		"--formatter-property", "print.key=true", "--formatter-property", "key.separator=:"))
-	if got != input {
-		t.Fatalf("console consumer read %q, want %q", got, input)
-	}
-	list := peers.Run(t, peers.KafkaTool(t, "kafka-topics", "--bootstrap-server", b.Addr, "--describe", "--topic", "console"))
-	contains(t, "kafka-topics --describe", list, "PartitionCount: 1")
-}
-
-// TestApacheKafkaConsumerGroup reads with Apache Kafka's consumer by the protocol of KIP-848: by name, then by a pattern
-// that the broker matches. What the first has committed is not read again.
-func TestApacheKafkaConsumerGroup(t *testing.T) {
-	b := broker(t)
-	consume := func(n int, what ...string) string {
-		t.Helper()
-		args := append([]string{"--bootstrap-server", b.Addr, "--group", "g", "--max-messages", fmt.Sprint(n), "--timeout-ms", "60000",
-			"--command-property", "group.protocol=consumer", "--command-property", "auto.offset.reset=earliest"}, what...)
-		return peers.Run(t, peers.KafkaTool(t, "kafka-console-consumer", args...))
-	}
-	run(t, "1\n2\n3\n", "kcat", "-b", b.Addr, "-P", "-t", "letters")
-	if got, want := consume(3, "--topic", "letters"), "1\n2\n3\n"; got != want {
-		t.Fatalf("by name it read %q, want %q", got, want)
-	}
-	run(t, "4\n5\n", "kcat", "-b", b.Addr, "-P", "-t", "letters")
-	if got, want := consume(2, "--include", "let.*s"), "4\n5\n"; got != want {
-		t.Fatalf("by a pattern it read %q, want %q", got, want)
-	}
-	list := peers.Run(t, peers.KafkaTool(t, "kafka-consumer-groups", "--bootstrap-server", b.Addr, "--list", "--type", "consumer"))
-	contains(t, "kafka-consumer-groups --list --type consumer", list, "g")
-	described := peers.Run(t, peers.KafkaTool(t, "kafka-consumer-groups", "--bootstrap-server", b.Addr, "--describe", "--group", "g"))
-	contains(t, "kafka-consumer-groups --describe", described, "letters")
-}
-
 // TestTransactionalMessageCopier copies with Apache Kafka's own system-test program.
 func TestTransactionalMessageCopier(t *testing.T) {
 	b := broker(t)

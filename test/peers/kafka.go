@@ -1,6 +1,7 @@
 package peers
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,8 +11,8 @@ import (
 	"testing"
 )
 
-// kafkaVersion must be the one that pom.xml names.
-const kafkaVersion = "4.3.1"
+// KafkaVersion must be the one that pom.xml names.
+const KafkaVersion = "4.3.1"
 
 // ApacheKafka is one broker of the real thing, acting as its own controller.
 type ApacheKafka struct {
@@ -20,23 +21,28 @@ type ApacheKafka struct {
 	dir  string
 }
 
-// kafkaJars returns the class path of Apache Kafka, fetching it with Maven the first time.
+// kafkaJars returns the class path of Apache Kafka, fetching it with Maven the first time that the pom says what it says.
 func kafkaJars(t testing.TB) string {
 	t.Helper()
-	dir := filepath.Join(CacheDir(t), "kafka-"+kafkaVersion)
+	pom := filepath.Join(here(), "pom.xml")
+	text, err := os.ReadFile(pom)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(CacheDir(t), fmt.Sprintf("kafka-%s-%x", KafkaVersion, sha256.Sum256(text))[:len("kafka--")+len(KafkaVersion)+8])
 	once(t, filepath.Join(dir, ".complete"), func() error {
-		_, err := TryRun(exec.Command("mvn", "-q", "-B", "-f", filepath.Join(here(), "pom.xml"),
+		_, err := TryRun(exec.Command("mvn", "-q", "-B", "-f", pom,
 			"dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory="+dir))
 		return err
 	})
 	return filepath.Join(dir, "*")
 }
 
-// java is a command for a class of Apache Kafka's class path.
-func java(t testing.TB, heap string, class string, args ...string) *exec.Cmd {
+// java is a command for a class.
+func java(t testing.TB, heap, classPath, class string, args ...string) *exec.Cmd {
 	t.Helper()
 	all := []string{"-Xmx" + heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true",
-		"-Dlog4j2.configurationFile=" + filepath.Join(here(), "log4j2.xml"), "-cp", kafkaJars(t), class}
+		"-Dlog4j2.configurationFile=" + filepath.Join(here(), "log4j2.xml"), "-cp", classPath, class}
 	return exec.Command("java", append(all, args...)...)
 }
 
@@ -45,11 +51,24 @@ var toolClasses = map[string]string{
 	"kafka-topics":               "org.apache.kafka.tools.TopicCommand",
 	"kafka-configs":              "kafka.admin.ConfigCommand",
 	"kafka-consumer-groups":      "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+	"kafka-groups":               "org.apache.kafka.tools.GroupsCommand",
 	"kafka-transactions":         "org.apache.kafka.tools.TransactionsCommand",
+	"kafka-features":             "org.apache.kafka.tools.FeatureCommand",
 	"kafka-console-producer":     "org.apache.kafka.tools.ConsoleProducer",
 	"kafka-console-consumer":     "org.apache.kafka.tools.consumer.ConsoleConsumer",
+	"kafka-producer-perf-test":   "org.apache.kafka.tools.ProducerPerformance",
+	"kafka-consumer-perf-test":   "org.apache.kafka.tools.ConsumerPerformance",
 	"kafka-dump-log":             "org.apache.kafka.tools.DumpLogSegments",
 	"kafka-get-offsets":          "org.apache.kafka.tools.GetOffsetShell",
+	"kafka-delete-records":       "org.apache.kafka.tools.DeleteRecordsCommand",
+	"kafka-leader-election":      "org.apache.kafka.tools.LeaderElectionCommand",
+	"kafka-reassign-partitions":  "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+	"kafka-log-dirs":             "org.apache.kafka.tools.LogDirsCommand",
+	"kafka-metadata-quorum":      "org.apache.kafka.tools.MetadataQuorumCommand",
+	"kafka-broker-api-versions":  "org.apache.kafka.tools.BrokerApiVersionsCommand",
+	"kafka-cluster":              "org.apache.kafka.tools.ClusterTool",
+	"kafka-acls":                 "org.apache.kafka.tools.AclCommand",
+	"kafka-client-metrics":       "org.apache.kafka.tools.ClientMetricsCommand",
 	"TransactionalMessageCopier": "org.apache.kafka.tools.TransactionalMessageCopier",
 	"VerifiableProducer":         "org.apache.kafka.tools.VerifiableProducer",
 }
@@ -57,11 +76,7 @@ var toolClasses = map[string]string{
 // KafkaTool is a command for one of Apache Kafka's tools, named as its script without ".sh".
 func KafkaTool(t testing.TB, name string, args ...string) *exec.Cmd {
 	t.Helper()
-	class, ok := toolClasses[name]
-	if !ok {
-		t.Fatalf("BUG: no such tool: %s", name)
-	}
-	return java(t, "256m", class, args...)
+	return java(t, "256m", kafkaJars(t), ToolClass(t, name), args...)
 }
 
 // StartApacheKafka formats and starts one broker. Settings are extra lines of its properties file.
@@ -89,7 +104,7 @@ func StartApacheKafka(t testing.TB, settings ...string) *ApacheKafka {
 	if err := os.WriteFile(k.properties(), []byte(strings.Join(lines, "\n")+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	Run(t, java(t, "256m", "kafka.tools.StorageTool", "format", "-t", "c3RyYW5kbGluZS10ZXN0Lg", "-c", k.properties()))
+	Run(t, java(t, "256m", kafkaJars(t), "kafka.tools.StorageTool", "format", "-t", "c3RyYW5kbGluZS10ZXN0Lg", "-c", k.properties()))
 	k.Again(t)
 	return k
 }

@@ -55,9 +55,12 @@ func (s *session) init(bump bool) bool {
 	if newest := h.newest[s.id]; newest == nil || newest.rank < s.rank {
 		h.newest[s.id] = &claim{s.rank, s.c.w.nowUs}
 	}
+	s.c.w.owns(s.c.name, s.identity())
 	s.c.tracef("owns %s as %d epoch %d", s.id, s.pid, s.epoch)
 	return true
 }
+
+func (s *session) identity() identity { return identity{s.pid, s.epoch} }
 
 // wrote checks that a success is not a zombie's: nobody else had the id when the request was sent. Where
 // replies leave before the sync, a power loss may forget who has it.
@@ -96,6 +99,7 @@ func (s *session) produce(tx *transaction, topic string, partition int32, of []u
 // produceAll writes batches of the open transaction to different partitions, in one request.
 func (s *session) produceAll(tx *transaction, all ...destination) bool {
 	version := int16(12)
+	tx.as = s.identity()
 	if !s.v2 {
 		version = 11
 		if !s.addAll(all) {
@@ -262,6 +266,7 @@ func (s *session) end(tx *transaction, commit bool) bool {
 			s.sequences = make(map[string]int32)
 		}
 		s.pid, s.epoch, s.dirty = r.ProducerID, r.ProducerEpoch, false
+		s.c.w.owns(s.c.name, s.identity())
 	case s.dirty, !commit && s.c.w.mode.lossy:
 		// Where replies leave before the sync, a power loss may bring the aborted transaction back, and the next one of the
 		// same epoch would commit it.

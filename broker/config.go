@@ -15,6 +15,7 @@ import (
 
 	"github.com/strandline-io/strandline/broker/journal"
 	"github.com/strandline-io/strandline/broker/keeper"
+	"github.com/strandline-io/strandline/broker/machine/group"
 	"github.com/strandline-io/strandline/broker/wire"
 	"github.com/strandline-io/strandline/internal/vfs"
 )
@@ -28,6 +29,17 @@ const (
 	// DurabilityWrite: after write(2); what was acknowledged survives kill -9, not power loss. This is what Apache
 	// Kafka does by default.
 	DurabilityWrite = journal.DurabilityWrite
+)
+
+// MigrationPolicy says which groups change between the classic and the consumer protocol while they have members.
+type MigrationPolicy = group.MigrationPolicy
+
+// Migration policies.
+const (
+	MigrationBidirectional = group.MigrationBidirectional // both; the default
+	MigrationUpgrade       = group.MigrationUpgrade       // classic groups become consumer groups
+	MigrationDowngrade     = group.MigrationDowngrade     // consumer groups become classic ones
+	MigrationDisabled      = group.MigrationDisabled      // none
 )
 
 // ErrDiverged is what Serve's error wraps when Config.Verify has found that a restart would not continue from the state
@@ -79,9 +91,60 @@ type Config struct {
 	ClampReplicationFactor bool
 	// NoAutoCreateTopics turns off that topics are created when a client asks for their metadata.
 	NoAutoCreateTopics bool
-	// GroupInitialRebalanceDelayMs is how long the first rebalance of an empty group waits for more members, in
-	// milliseconds. Default 3,000; -1 does not wait.
+	// MessageMaxBytes (message.max.bytes) bounds a batch, as stored, in topics without a max.message.bytes of their own.
+	// Default 1,048,588.
+	MessageMaxBytes int32
+
+	// ProducerIDExpirationMs (producer.id.expiration.ms) is for how long a partition remembers an idle producer, to
+	// recognise its duplicates, in milliseconds. One with an open transaction is not forgotten. Default 86,400,000: a day.
+	ProducerIDExpirationMs int32
+	// MaxProducerIDs bounds what all partitions remember of producers, about 400 bytes each: beyond it the one that was idle
+	// for the longest is forgotten before its time, never one with an open transaction, and the log says how many.
+	// Default 100,000; at most 10,000,000.
+	MaxProducerIDs int
+	// TransactionalIDExpirationMs (transactional.id.expiration.ms) is for how long a transactional id without an open
+	// transaction is remembered, in milliseconds. Default 604,800,000: a week.
+	TransactionalIDExpirationMs int32
+	// MaxTransactionalIDs bounds the transactional ids, as MaxProducerIDs does producers. Default 100,000; at most 10,000,000.
+	MaxTransactionalIDs int
+	// TransactionMaxTimeoutMs (transaction.max.timeout.ms) is the longest transaction timeout that a producer may ask for, in
+	// milliseconds; more is refused with INVALID_TRANSACTION_TIMEOUT. Default 900,000.
+	TransactionMaxTimeoutMs int32
+
+	// OffsetsRetentionMinutes (offsets.retention.minutes) is for how long offsets are kept that no member uses any more.
+	// Default 10,080: a week.
+	OffsetsRetentionMinutes int32
+	// OffsetsRetentionCheckIntervalMs (offsets.retention.check.interval.ms) is the pause between two looks for these, in
+	// milliseconds. Default 600,000.
+	OffsetsRetentionCheckIntervalMs int64
+	// OffsetMetadataMaxBytes (offset.metadata.max.bytes) bounds the string beside a committed offset, in characters, as Apache
+	// Kafka counts it; more is refused with OFFSET_METADATA_TOO_LARGE. Default 4,096; at most 1,048,576.
+	OffsetMetadataMaxBytes int32
+	// GroupMinSessionTimeoutMs and GroupMaxSessionTimeoutMs (group.min.session.timeout.ms, group.max…) bound what a member of
+	// a classic group may ask for, in milliseconds; else INVALID_SESSION_TIMEOUT. Defaults 6,000 and 1,800,000.
+	GroupMinSessionTimeoutMs int32
+	GroupMaxSessionTimeoutMs int32
+	// GroupMaxSize and GroupConsumerMaxSize (group.max.size, group.consumer.max.size) bound the members of a classic and of a
+	// consumer group; one more is refused with GROUP_MAX_SIZE_REACHED. Default 10,000 each.
+	GroupMaxSize         int32
+	GroupConsumerMaxSize int32
+	// GroupInitialRebalanceDelayMs (group.initial.rebalance.delay.ms) is how long the first rebalance of an empty group
+	// waits for more members, in milliseconds. Default 3,000; -1 does not wait; at most 600,000.
 	GroupInitialRebalanceDelayMs int32
+	// GroupConsumerSessionTimeoutMs (group.consumer.session.timeout.ms) is after what silence a member of a consumer group is
+	// fenced, GroupConsumerHeartbeatIntervalMs (group.consumer.heartbeat.interval.ms) how often it is to send heartbeats,
+	// in milliseconds. Defaults 45,000 and 5,000.
+	GroupConsumerSessionTimeoutMs    int32
+	GroupConsumerHeartbeatIntervalMs int32
+	// GroupConsumerMinSessionTimeoutMs to GroupConsumerMaxHeartbeatIntervalMs (group.consumer.min.session.timeout.ms and so on)
+	// bound what a consumer group's own settings may say, and the two above. Defaults 45,000 to 60,000 and 5,000 to 15,000.
+	GroupConsumerMinSessionTimeoutMs    int32
+	GroupConsumerMaxSessionTimeoutMs    int32
+	GroupConsumerMinHeartbeatIntervalMs int32
+	GroupConsumerMaxHeartbeatIntervalMs int32
+	// GroupConsumerMigrationPolicy (group.consumer.migration.policy) says which groups change their protocol while they have
+	// members. Default MigrationBidirectional.
+	GroupConsumerMigrationPolicy MigrationPolicy
 
 	// MaxConnections bounds the open connections; further ones are closed at once. Default 8,192.
 	MaxConnections int
@@ -146,6 +209,7 @@ const (
 	DefaultJournalMaxBytes     = 1 << 30
 	DefaultMaxConnections      = 8192
 	DefaultMaxInFlight         = 64
+	DefaultMaxRequestBytes     = wire.DefaultMaxRequestBytes
 	DefaultRequestMemoryBytes  = 256 << 20
 	MaxRequestBytesLimit       = 256 << 20
 	DefaultFetchMaxBytes       = 55 << 20
@@ -155,10 +219,9 @@ const (
 	DefaultIdleTimeout         = 10 * time.Minute
 	DefaultStallTimeout        = 30 * time.Second
 
-	defaultRebalanceDelayMs = 3000
-	maxPartitionsPerTopic   = 10_000
-	maxListeners            = 64
-	minUnpackedBytes        = 128 << 20
+	maxPartitionsPerTopic = 10_000
+	maxListeners          = 64
+	minUnpackedBytes      = 128 << 20
 )
 
 // orDefaults returns c with every 0 replaced.
@@ -170,11 +233,15 @@ func (c Config) orDefaults() Config {
 	def(&c.JournalMaxBytes, max(DefaultJournalMaxBytes, 4*c.JournalSegmentBytes))
 	def(&c.NodeID, 1)
 	def(&c.DefaultPartitions, 1)
-	def(&c.GroupInitialRebalanceDelayMs, defaultRebalanceDelayMs)
+	for _, s := range settings {
+		if s.get(&c) == 0 {
+			s.set(&c, s.Default)
+		}
+	}
 	def(&c.MaxConnections, DefaultMaxConnections)
 	def(&c.MaxConnectionsPerAddress, c.MaxConnections)
 	def(&c.MaxInFlight, DefaultMaxInFlight)
-	def(&c.MaxRequestBytes, wire.DefaultMaxRequestBytes)
+	def(&c.MaxRequestBytes, DefaultMaxRequestBytes)
 	def(&c.RequestMemoryBytes, max(DefaultRequestMemoryBytes, 2*int64(c.MaxRequestBytes)))
 	def(&c.FetchMaxBytes, DefaultFetchMaxBytes)
 	def(&c.FetchMemoryBytes, max(DefaultFetchMemoryBytes, int64(c.FetchMaxBytes)))
@@ -224,7 +291,26 @@ func (c Config) Validate() error {
 	within("JournalMaxBytes", c.JournalMaxBytes, 4*c.JournalSegmentBytes, 1<<50)
 	within("NodeID", int64(c.NodeID), 1, 1<<31-1)
 	within("DefaultPartitions", int64(c.DefaultPartitions), 1, maxPartitionsPerTopic)
-	within("GroupInitialRebalanceDelayMs", int64(c.GroupInitialRebalanceDelayMs), -1, 10*60*1000)
+	for _, s := range settings {
+		if err := s.check(s.Get(&c)); err != nil {
+			problems = append(problems, err)
+		}
+	}
+	if c.GroupMinSessionTimeoutMs > c.GroupMaxSessionTimeoutMs {
+		bad("group.min.session.timeout.ms is %d, above group.max.session.timeout.ms, %d: no client could join a group",
+			c.GroupMinSessionTimeoutMs, c.GroupMaxSessionTimeoutMs)
+	}
+	between := func(name string, v, low, high int32) {
+		if v < low || v > high {
+			bad("group.consumer.%s is %d, want %d to %d, as group.consumer.min.%s and max.%s say", name, v, low, high, name, name)
+		}
+	}
+	between("session.timeout.ms", c.GroupConsumerSessionTimeoutMs, c.GroupConsumerMinSessionTimeoutMs, c.GroupConsumerMaxSessionTimeoutMs)
+	between("heartbeat.interval.ms", c.GroupConsumerHeartbeatIntervalMs, c.GroupConsumerMinHeartbeatIntervalMs, c.GroupConsumerMaxHeartbeatIntervalMs)
+	if c.GroupConsumerHeartbeatIntervalMs >= c.GroupConsumerSessionTimeoutMs {
+		bad("group.consumer.heartbeat.interval.ms is %d, want less than group.consumer.session.timeout.ms, %d",
+			c.GroupConsumerHeartbeatIntervalMs, c.GroupConsumerSessionTimeoutMs)
+	}
 	within("MaxConnections", int64(c.MaxConnections), 1, 1<<20)
 	within("MaxConnectionsPerAddress", int64(c.MaxConnectionsPerAddress), 1, 1<<20)
 	within("MaxInFlight", int64(c.MaxInFlight), 1, 1<<12)

@@ -11,6 +11,8 @@ import (
 	"github.com/strandline-io/strandline/broker/keeper"
 	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/broker/machine/group"
+	"github.com/strandline-io/strandline/broker/machine/producer"
+	"github.com/strandline-io/strandline/broker/machine/txn"
 	"github.com/strandline-io/strandline/broker/segment"
 	"github.com/strandline-io/strandline/broker/sequencer"
 	"github.com/strandline-io/strandline/internal/failpoint"
@@ -128,7 +130,23 @@ func (c Config) machine() machine.Config {
 		NoAutoCreate:           c.NoAutoCreateTopics,
 		ClampReplicationFactor: c.ClampReplicationFactor,
 		DefaultPartitions:      c.DefaultPartitions,
-		Group:                  group.Config{InitialRebalanceDelayMs: c.GroupInitialRebalanceDelayMs},
+		MessageMaxBytes:        c.MessageMaxBytes,
+		Described:              c.describe(),
+		Producer:               producer.Config{ExpirationMs: int64(c.ProducerIDExpirationMs), MaxEntries: c.MaxProducerIDs},
+		Txn: txn.Config{
+			MaxTimeoutMs: c.TransactionMaxTimeoutMs, IDExpirationMs: int64(c.TransactionalIDExpirationMs), MaxIDs: c.MaxTransactionalIDs,
+		},
+		Group: group.Config{
+			MinSessionTimeoutMs: c.GroupMinSessionTimeoutMs, MaxSessionTimeoutMs: c.GroupMaxSessionTimeoutMs,
+			InitialRebalanceDelayMs: c.GroupInitialRebalanceDelayMs,
+			MaxGroupSize:            int(c.GroupMaxSize), MaxConsumerGroupSize: int(c.GroupConsumerMaxSize),
+			MaxOffsetMetadataChars:   int(c.OffsetMetadataMaxBytes),
+			ConsumerSessionTimeoutMs: c.GroupConsumerSessionTimeoutMs, ConsumerHeartbeatMs: c.GroupConsumerHeartbeatIntervalMs,
+			ConsumerMinSessionTimeoutMs: c.GroupConsumerMinSessionTimeoutMs, ConsumerMaxSessionTimeoutMs: c.GroupConsumerMaxSessionTimeoutMs,
+			ConsumerMinHeartbeatMs: c.GroupConsumerMinHeartbeatIntervalMs, ConsumerMaxHeartbeatMs: c.GroupConsumerMaxHeartbeatIntervalMs,
+			Migration:          c.GroupConsumerMigrationPolicy,
+			OffsetsRetentionMs: int64(c.OffsetsRetentionMinutes) * 60_000, OffsetsCheckMs: c.OffsetsRetentionCheckIntervalMs,
+		},
 	}
 }
 

@@ -93,7 +93,7 @@ func newBroker(cfg Config, listeners []*listener, engine loop, clusterID string)
 	var seed [32]byte
 	rand.Read(seed[:])
 	b.edge = edge.New(edge.Config{
-		Board: engine.Board(), Now: cfg.Now, Log: cfg.Logger, Pool: &b.pool, FetchMaxBytes: cfg.FetchMaxBytes,
+		Board: engine.Board(), Now: cfg.Now, Log: cfg.Logger, Pool: &b.pool, MessageMaxBytes: cfg.MessageMaxBytes, FetchMaxBytes: cfg.FetchMaxBytes,
 		FetchMemoryBytes: cfg.FetchMemoryBytes, RebuildMemoryBytes: cfg.RequestMemoryBytes,
 		MaxUnpackedBytes: maxUnpackedBytes(int(cfg.MaxRequestBytes)), FetchSessions: cfg.MaxFetchSessions, FetchSessionBytes: cfg.FetchSessionMemoryBytes, SessionSeed: seed,
 	})

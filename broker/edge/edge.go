@@ -18,6 +18,8 @@ type Config struct {
 	Now   func() time.Time
 	Log   *slog.Logger
 	Pool  *wire.Pool
+	// MessageMaxBytes bounds a batch in topics without a max.message.bytes of their own.
+	MessageMaxBytes int32
 	// FetchMaxBytes bounds one Fetch response, except that its first batch comes whole.
 	FetchMaxBytes int32
 	// FetchMemoryBytes bounds what all responses that are being read take.

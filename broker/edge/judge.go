@@ -83,7 +83,7 @@ func (g *growth) release() {
 func (e *Edge) judgeBatch(batch []byte, h record.Header, settings *machine.Settings, grown *growth) ([]byte, record.Header, machine.Verdict) {
 	policy := record.Policy{
 		NowMs:                e.Now().UnixMilli(),
-		MaxBatchBytes:        settings.MaxMessageBytes,
+		MaxBatchBytes:        settings.MaxBatchBytes(e.MessageMaxBytes),
 		Compacted:            settings.CleanupCompact,
 		LogAppendTime:        settings.LogAppendTime,
 		TimestampBeforeMaxMs: settings.TimestampBeforeMaxMs,

@@ -73,7 +73,7 @@ func judgeAnything(t *testing.T, raw []byte, settings machine.Settings) {
 	if err != nil {
 		return
 	}
-	e := New(Config{Now: func() time.Time { return time.UnixMilli(judgeNowMs) }, Pool: new(wire.Pool), MaxUnpackedBytes: maxUnpackedBytes})
+	e := New(Config{Now: func() time.Time { return time.UnixMilli(judgeNowMs) }, Pool: new(wire.Pool), MessageMaxBytes: machine.DefaultMessageMaxBytes, MaxUnpackedBytes: maxUnpackedBytes})
 	var stored []byte
 	var header record.Header
 	var verdict machine.Verdict

@@ -152,12 +152,6 @@ func TestConfigDocs(t *testing.T) {
 			t.Errorf("%s is not explained", k.name)
 		}
 	}
-	w := newWorld(t, Config{})
-	for _, c := range w.m.brokerConfigEntries() {
-		if brokerConfigDocs[c.Name] == "" {
-			t.Errorf("%s is not explained", c.Name)
-		}
-	}
 	if len(topicConfigDocs) != len(topicConfigs) {
 		t.Errorf("%d explanations for %d keys", len(topicConfigDocs), len(topicConfigs))
 	}

@@ -3,6 +3,10 @@ package machine
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/strandline-io/strandline/broker/machine/group"
 	"github.com/strandline-io/strandline/broker/machine/producer"
@@ -18,6 +22,11 @@ type Config struct {
 	NoAutoCreate bool
 	// DefaultPartitions is the partition count of topics that name none. Default 1.
 	DefaultPartitions int32
+	// MessageMaxBytes is what bounds a batch in topics without a max.message.bytes of their own: connections judge by it, the
+	// machine only shows it. Default DefaultMessageMaxBytes.
+	MessageMaxBytes int32
+	// Described is what DescribeConfigs tells of the broker, in any order.
+	Described []BrokerConfig
 	// ClampReplicationFactor takes any replication factor for 1, for programs that insist on more; else it is refused.
 	ClampReplicationFactor bool
 	// MaxPartitionsPerTopic bounds one topic, MaxPartitions all topics together. Defaults 10,000 and 100,000.
@@ -29,6 +38,12 @@ type Config struct {
 	Txn txn.Config
 	// Group bounds consumer groups and offsets.
 	Group group.Config
+}
+
+// BrokerConfig is one of the broker's settings as DescribeConfigs shows it. Without a Default the value is the operator's.
+type BrokerConfig struct {
+	Name, Value, Default, Doc string
+	Kind                      kmsg.ConfigType
 }
 
 // Validate returns all problems of c at once, or nil.
@@ -52,6 +67,7 @@ const (
 	DefaultNodeID                = 1
 	DefaultMaxPartitionsPerTopic = 10_000
 	DefaultMaxPartitions         = 100_000
+	DefaultMessageMaxBytes       = 1_048_588
 )
 
 func (c Config) orDefaults() Config {
@@ -61,6 +77,10 @@ func (c Config) orDefaults() Config {
 	if c.DefaultPartitions <= 0 {
 		c.DefaultPartitions = 1
 	}
+	if c.MessageMaxBytes <= 0 {
+		c.MessageMaxBytes = DefaultMessageMaxBytes
+	}
+	c.Described = slices.SortedFunc(slices.Values(c.Described), func(a, b BrokerConfig) int { return strings.Compare(a.Name, b.Name) })
 	if c.MaxPartitionsPerTopic <= 0 {
 		c.MaxPartitionsPerTopic = DefaultMaxPartitionsPerTopic
 	}

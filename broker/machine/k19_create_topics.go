@@ -48,7 +48,7 @@ func (m *Machine) createOne(t *kmsg.CreateTopicsRequestTopic, validateOnly bool)
 		failCreate(&r, why)
 		return r
 	}
-	r.NumPartitions, r.ReplicationFactor, r.Configs = partitions, 1, createdConfigs(&settings)
+	r.NumPartitions, r.ReplicationFactor, r.Configs = partitions, 1, m.createdConfigs(&settings)
 	if !validateOnly {
 		r.TopicID = m.createTopic(t.Topic, partitions, settings).ID
 	}
@@ -115,10 +115,10 @@ func (m *Machine) checkReplicas(replicas []int32) *refusal {
 }
 
 // createdConfigs describes the configuration of a new topic.
-func createdConfigs(s *Settings) []kmsg.CreateTopicsResponseTopicConfig {
+func (m *Machine) createdConfigs(s *Settings) []kmsg.CreateTopicsResponseTopicConfig {
 	all := make([]kmsg.CreateTopicsResponseTopicConfig, len(topicConfigs))
 	for i := range topicConfigs {
-		value, source := s.effective(&topicConfigs[i])
+		value, source := m.effective(s, &topicConfigs[i])
 		c := kmsg.NewCreateTopicsResponseTopicConfig()
 		c.Name, c.Value, c.Source = topicConfigs[i].name, &value, int8(source)
 		all[i] = c
@@ -127,9 +127,17 @@ func createdConfigs(s *Settings) []kmsg.CreateTopicsResponseTopicConfig {
 }
 
 // effective is the value that counts for a key, and where it comes from.
-func (s *Settings) effective(k *configKey) (string, kmsg.ConfigSource) {
+func (m *Machine) effective(s *Settings, k *configKey) (string, kmsg.ConfigSource) {
 	if v, ok := s.named(k.name); ok {
 		return v, kmsg.ConfigSourceDynamicTopicConfig
+	}
+	return m.unnamed(k)
+}
+
+// unnamed is the value of a key that a topic does not name, and where it comes from.
+func (m *Machine) unnamed(k *configKey) (string, kmsg.ConfigSource) {
+	if k.name == maxMessageBytes && m.cfg.MessageMaxBytes != DefaultMessageMaxBytes {
+		return formatInt(m.cfg.MessageMaxBytes), kmsg.ConfigSourceStaticBrokerConfig
 	}
 	return k.standard, kmsg.ConfigSourceDefaultConfig
 }

@@ -2,7 +2,6 @@ package machine
 
 import (
 	"slices"
-	"strconv"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -45,7 +44,7 @@ func (m *Machine) describeResource(req *kmsg.DescribeConfigsRequest, r *kmsg.Des
 		if !req.IncludeSynonyms {
 			c.ConfigSynonyms = nil
 		}
-		if doc := configDoc(r.ResourceType, c.Name); req.Version >= 3 && req.IncludeDocumentation && doc != "" {
+		if doc := m.configDoc(r.ResourceType, c.Name); req.Version >= 3 && req.IncludeDocumentation && doc != "" {
 			c.Documentation = kmsg.StringPtr(doc)
 		}
 		d.Configs = append(d.Configs, c)
@@ -63,7 +62,7 @@ func (m *Machine) configsOf(r *kmsg.DescribeConfigsRequestResource) ([]kmsg.Desc
 		if t == nil {
 			return nil, refuse(kerr.UnknownTopicOrPartition, "there is no topic %q", r.ResourceName)
 		}
-		return topicConfigEntries(&t.Settings), nil
+		return m.topicConfigEntries(&t.Settings), nil
 	case kmsg.ConfigResourceTypeBroker:
 		if !m.mayCluster(kmsg.ACLOperationDescribeConfigs) {
 			return nil, refuse(kerr.ClusterAuthorizationFailed, "the client may not see the broker's configuration")
@@ -84,12 +83,15 @@ func (m *Machine) configsOf(r *kmsg.DescribeConfigsRequestResource) ([]kmsg.Desc
 	return nil, refuse(kerr.InvalidRequest, "resources of type %d have no configuration here: 2 is topics, 4 this broker, 32 groups", r.ResourceType)
 }
 
-func topicConfigEntries(s *Settings) []kmsg.DescribeConfigsResponseResourceConfig {
+func (m *Machine) topicConfigEntries(s *Settings) []kmsg.DescribeConfigsResponseResourceConfig {
 	all := make([]kmsg.DescribeConfigsResponseResourceConfig, len(topicConfigs))
 	for i := range topicConfigs {
 		k := &topicConfigs[i]
-		value, source := s.effective(k)
+		value, source := m.effective(s, k)
 		all[i] = configEntry(k.name, value, source, k.kind)
+		if broker, from := m.unnamed(k); from != kmsg.ConfigSourceDefaultConfig && source != from {
+			all[i].ConfigSynonyms = append(all[i].ConfigSynonyms, synonym(messageMaxBytes, broker, from))
+		}
 		if source != kmsg.ConfigSourceDefaultConfig {
 			all[i].ConfigSynonyms = append(all[i].ConfigSynonyms, synonym(k.name, k.standard, kmsg.ConfigSourceDefaultConfig))
 		}
@@ -97,44 +99,38 @@ func topicConfigEntries(s *Settings) []kmsg.DescribeConfigsResponseResourceConfi
 	return all
 }
 
-// brokerConfigDocs say what the broker's settings are, for DescribeConfigs.
-var brokerConfigDocs = map[string]string{
-	"auto.create.topics.enable":  "Whether a topic is created when a client asks for its metadata.",
-	"broker.id":                  "The broker's id.",
-	"default.replication.factor": "The broker is the only replica of every partition.",
-	"message.max.bytes":          "The largest batch that a topic accepts unless its max.message.bytes says otherwise, in bytes as stored.",
-	"min.insync.replicas":        "The broker is the only replica of every partition.",
-	"node.id":                    "The broker's id.",
-	"num.partitions":             "How many partitions a topic has that names no number.",
-	"transaction.max.timeout.ms": "The longest transaction timeout that a producer may ask for, in milliseconds.",
-}
+const messageMaxBytes = "message.max.bytes" // what max.message.bytes is called for the broker
 
-func configDoc(kind kmsg.ConfigResourceType, name string) string {
+func (m *Machine) configDoc(kind kmsg.ConfigResourceType, name string) string {
 	switch kind {
 	case kmsg.ConfigResourceTypeTopic:
 		return topicConfigDocs[name]
 	case kmsg.ConfigResourceTypeGroupConfig:
 		return groupConfigDocs[name]
 	}
-	return brokerConfigDocs[name]
+	for i := range m.cfg.Described {
+		if m.cfg.Described[i].Name == name {
+			return m.cfg.Described[i].Doc
+		}
+	}
+	return ""
 }
 
+// brokerConfigEntries are the broker's settings; none can be changed while it runs.
 func (m *Machine) brokerConfigEntries() []kmsg.DescribeConfigsResponseResourceConfig {
-	fixed := func(name, value string, kind kmsg.ConfigType) kmsg.DescribeConfigsResponseResourceConfig {
-		c := configEntry(name, value, kmsg.ConfigSourceStaticBrokerConfig, kind)
-		c.ReadOnly = true
-		return c
+	all := make([]kmsg.DescribeConfigsResponseResourceConfig, len(m.cfg.Described))
+	for i, c := range m.cfg.Described {
+		source := kmsg.ConfigSourceStaticBrokerConfig
+		if c.Value == c.Default {
+			source = kmsg.ConfigSourceDefaultConfig
+		}
+		all[i] = configEntry(c.Name, c.Value, source, c.Kind)
+		all[i].ReadOnly = true
+		if c.Default != "" && c.Value != c.Default {
+			all[i].ConfigSynonyms = append(all[i].ConfigSynonyms, synonym(c.Name, c.Default, kmsg.ConfigSourceDefaultConfig))
+		}
 	}
-	return []kmsg.DescribeConfigsResponseResourceConfig{
-		fixed("auto.create.topics.enable", strconv.FormatBool(!m.cfg.NoAutoCreate), kmsg.ConfigTypeBoolean),
-		fixed("broker.id", formatInt(m.cfg.NodeID), kmsg.ConfigTypeInt),
-		fixed("default.replication.factor", "1", kmsg.ConfigTypeInt),
-		fixed("message.max.bytes", formatInt(DefaultSettings().MaxMessageBytes), kmsg.ConfigTypeInt),
-		fixed("min.insync.replicas", "1", kmsg.ConfigTypeInt),
-		fixed("node.id", formatInt(m.cfg.NodeID), kmsg.ConfigTypeInt),
-		fixed("num.partitions", formatInt(m.cfg.DefaultPartitions), kmsg.ConfigTypeInt),
-		fixed("transaction.max.timeout.ms", formatInt(m.txns.MaxTimeoutMs()), kmsg.ConfigTypeInt),
-	}
+	return all
 }
 
 func configEntry(name, value string, source kmsg.ConfigSource, kind kmsg.ConfigType) kmsg.DescribeConfigsResponseResourceConfig {

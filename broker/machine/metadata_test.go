@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -148,14 +149,31 @@ func TestFindCoordinator(t *testing.T) {
 	f(3, 1, kerr.TransactionalIDAuthorizationFailed.Code)
 }
 
+// configText is a described setting with its synonyms and documentation.
+func configText(c kmsg.DescribeConfigsResponseResourceConfig) string {
+	var synonyms []string
+	for _, s := range c.ConfigSynonyms {
+		synonyms = append(synonyms, fmt.Sprintf("%s %s=%s", s.Source, s.Name, *s.Value))
+	}
+	doc := ""
+	if c.Documentation != nil {
+		doc = *c.Documentation
+	}
+	return fmt.Sprintf("%s=%s read-only %t [%s] %s", c.Name, *c.Value, c.ReadOnly, strings.Join(synonyms, " "), doc)
+}
+
 func TestDescribeConfigs(t *testing.T) {
-	w := newWorld(t, Config{})
+	w := newWorld(t, Config{MessageMaxBytes: 2000, Described: []BrokerConfig{
+		{Name: "num.partitions", Value: "1", Default: "1", Kind: kmsg.ConfigTypeInt, Doc: "How many."},
+		{Name: "message.max.bytes", Value: "2000", Default: "1048588", Kind: kmsg.ConfigTypeInt},
+		{Name: "log.dirs", Value: "there", Kind: kmsg.ConfigTypeString},
+	}})
 	value := "1000"
 	w.create("t", kmsg.CreateTopicsRequestTopicConfig{Name: "retention.ms", Value: &value})
 	f := func(kind kmsg.ConfigResourceType, name string, want int16, keys ...string) kmsg.DescribeConfigsResponseResource {
 		t.Helper()
 		req := kmsg.NewPtrDescribeConfigsRequest()
-		req.IncludeSynonyms = true
+		req.IncludeSynonyms, req.IncludeDocumentation = true, true
 		r := kmsg.NewDescribeConfigsRequestResource()
 		r.ResourceType, r.ResourceName, r.ConfigNames = kind, name, keys
 		req.Resources = append(req.Resources, r, r)
@@ -179,8 +197,24 @@ func TestDescribeConfigs(t *testing.T) {
 	if n := len(f(kmsg.ConfigResourceTypeTopic, "t", 0).Configs); n != len(topicConfigs) {
 		t.Errorf("%d configurations of all %d", n, len(topicConfigs))
 	}
-	if b := f(kmsg.ConfigResourceTypeBroker, "1", 0, "num.partitions").Configs[0]; *b.Value != "1" || !b.ReadOnly {
-		t.Errorf("num.partitions is %+v", b)
+	for i, want := range []string{
+		"log.dirs=there read-only true [STATIC_BROKER_CONFIG log.dirs=there] ",
+		"message.max.bytes=2000 read-only true [STATIC_BROKER_CONFIG message.max.bytes=2000 DEFAULT_CONFIG message.max.bytes=1048588] ",
+		"num.partitions=1 read-only true [DEFAULT_CONFIG num.partitions=1] How many.",
+	} {
+		if got := configText(f(kmsg.ConfigResourceTypeBroker, "1", 0).Configs[i]); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	w.create("own", kmsg.CreateTopicsRequestTopicConfig{Name: "max.message.bytes", Value: &value})
+	for topic, want := range map[string]string{
+		"t":   "max.message.bytes=2000 read-only false [STATIC_BROKER_CONFIG max.message.bytes=2000 DEFAULT_CONFIG max.message.bytes=1048588] ",
+		"own": "max.message.bytes=1000 read-only false [DYNAMIC_TOPIC_CONFIG max.message.bytes=1000 STATIC_BROKER_CONFIG message.max.bytes=2000 DEFAULT_CONFIG max.message.bytes=1048588] ",
+	} {
+		got := configText(f(kmsg.ConfigResourceTypeTopic, topic, 0, "max.message.bytes").Configs[0])
+		if !strings.HasPrefix(got, want) {
+			t.Errorf("topic %s: got %s, want %s", topic, got, want)
+		}
 	}
 	f(kmsg.ConfigResourceTypeBroker, "", 0)
 	f(kmsg.ConfigResourceTypeBroker, "2", kerr.InvalidRequest.Code)

@@ -25,6 +25,14 @@ type Settings struct {
 	Explicit []Setting
 }
 
+// MaxBatchBytes is the largest batch that the topic takes: its own max.message.bytes, or the broker's message.max.bytes.
+func (s *Settings) MaxBatchBytes(messageMaxBytes int32) int32 {
+	if _, own := s.named(maxMessageBytes); own {
+		return s.MaxMessageBytes
+	}
+	return messageMaxBytes
+}
+
 // Setting is one configuration entry as a client wrote it.
 type Setting = group.Setting
 
@@ -35,7 +43,7 @@ func DefaultSettings() Settings {
 		RetentionMs:          7 * 24 * 3600 * 1000,
 		RetentionBytes:       -1,
 		DeleteRetentionMs:    24 * 3600 * 1000,
-		MaxMessageBytes:      1048588,
+		MaxMessageBytes:      DefaultMessageMaxBytes,
 		CompressionType:      "producer",
 		TimestampBeforeMaxMs: math.MaxInt64,
 		TimestampAfterMaxMs:  3600 * 1000,

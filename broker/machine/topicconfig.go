@@ -37,7 +37,7 @@ var topicConfigDocs = map[string]string{
 	"local.retention.bytes":                   "Kept, not used: there is no tiered storage.",
 	"local.retention.ms":                      "Kept, not used: there is no tiered storage.",
 	"max.compaction.lag.ms":                   "For how long a record of a compacted topic may stay uncompacted, in milliseconds.",
-	"max.message.bytes":                       "The largest batch that is accepted, in bytes as stored.",
+	maxMessageBytes:                           "The largest batch that is accepted, in bytes as stored.",
 	"message.timestamp.after.max.ms":          "How far a record's time may lie ahead of the broker's clock, in milliseconds.",
 	"message.timestamp.before.max.ms":         "How far a record's time may lie behind the broker's clock, in milliseconds.",
 	"message.timestamp.type":                  "Whose time a record carries: CreateTime is the producer's, LogAppendTime the broker's.",
@@ -57,6 +57,8 @@ var topicConfigDocs = map[string]string{
 	"unclean.leader.election.enable":          "Kept, not used: there are no elections.",
 }
 
+const maxMessageBytes = "max.message.bytes"
+
 // topicConfigs are Apache Kafka's keys (kafka-eos.md G), ascending by name.
 var topicConfigs = []configKey{
 	{"cleanup.policy", kmsg.ConfigTypeList, "delete", parseCleanup},
@@ -75,7 +77,7 @@ var topicConfigs = []configKey{
 	{"local.retention.bytes", kmsg.ConfigTypeLong, "-2", number(-2, math.MaxInt64, nil)},
 	{"local.retention.ms", kmsg.ConfigTypeLong, "-2", number(-2, math.MaxInt64, nil)},
 	{"max.compaction.lag.ms", kmsg.ConfigTypeLong, "9223372036854775807", number(1, math.MaxInt64, nil)},
-	{"max.message.bytes", kmsg.ConfigTypeInt, "1048588", number(0, math.MaxInt32, func(s *Settings, v int64) { s.MaxMessageBytes = int32(v) })},
+	{maxMessageBytes, kmsg.ConfigTypeInt, "1048588", number(0, math.MaxInt32, func(s *Settings, v int64) { s.MaxMessageBytes = int32(v) })},
 	{"message.timestamp.after.max.ms", kmsg.ConfigTypeLong, "3600000", number(0, math.MaxInt64, func(s *Settings, v int64) { s.TimestampAfterMaxMs = v })},
 	{"message.timestamp.before.max.ms", kmsg.ConfigTypeLong, "9223372036854775807", number(0, math.MaxInt64, func(s *Settings, v int64) { s.TimestampBeforeMaxMs = v })},
 	{"message.timestamp.type", kmsg.ConfigTypeString, "CreateTime",

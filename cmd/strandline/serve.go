@@ -70,7 +70,45 @@ func serveCommand() *cobra.Command {
 	f.IntVar(&c.MaxConnections, "max-connections", broker.DefaultMaxConnections, "connections in all; further ones are closed at once")
 	f.IntVar(&c.MaxConnectionsPerAddress, "max-connections-per-address", 0, "connections from one client address; 0 is as many as in all")
 	f.DurationVar(&c.IdleTimeout, "idle-timeout", broker.DefaultIdleTimeout, "after what silence a connection is closed")
+	for _, s := range broker.Settings() {
+		f.Var(&settingFlag{s, &c}, flagName(s), strings.ToLower(s.Doc[:1])+strings.TrimSuffix(s.Doc[1:], "."))
+	}
 	return cmd
+}
+
+// flagName is Apache Kafka's name of a setting, as a flag.
+func flagName(s *broker.Setting) string { return strings.ReplaceAll(s.Name, ".", "-") }
+
+// settingFlag makes a setting a flag.
+type settingFlag struct {
+	*broker.Setting
+	c *broker.Config
+}
+
+func (f *settingFlag) String() string {
+	if f.Setting == nil {
+		return "" // the flag package makes one to compare with
+	}
+	return f.Format(f.Get(f.c))
+}
+
+func (f *settingFlag) Set(text string) error {
+	v, err := f.Parse(text)
+	if err != nil {
+		return err
+	}
+	return f.Setting.Set(f.c, v)
+}
+
+// Type is the word that stands for the value in the help.
+func (f *settingFlag) Type() string {
+	switch len(f.Words) {
+	case 0:
+		return "int"
+	case 2:
+		return "true|false"
+	}
+	return "word"
 }
 
 // parseListeners takes the values of --listen apart.

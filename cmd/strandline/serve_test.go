@@ -27,6 +27,12 @@ func TestServeRefusesFlags(t *testing.T) {
 	f("--durability is \"\"", "--durability", "")
 	f("--max-connections is 0", "--max-connections", "0")
 	f("--idle-timeout is 0s", "--idle-timeout", "0s")
+	f("transaction.max.timeout.ms is 0, want 1 to 2147483647", "--transaction-max-timeout-ms", "0")
+	f("offset.metadata.max.bytes is 2000000, want 1 to 1048576", "--offset-metadata-max-bytes", "2000000")
+	f(`group.max.size is "many", want 1 to 2147483647`, "--group-max-size", "many")
+	f(`auto.create.topics.enable is "perhaps", want false, true`, "--auto-create-topics-enable", "perhaps")
+	f("group.min.session.timeout.ms is 6000, above group.max.session.timeout.ms, 5000", "--group-max-session-timeout-ms", "5000")
+	f("group.consumer.session.timeout.ms is 5000, want 45000 to 60000", "--group-consumer-session-timeout-ms", "5000")
 	f("--advertise is given with 2", "--listen", "127.0.0.1:0", "--advertise", "a:1")
 }
 

@@ -22,6 +22,8 @@ type Config struct {
 	MaxGroups int
 	// MaxGroupSize bounds the members of one group; one more is GROUP_MAX_SIZE_REACHED. 0 means 10000.
 	MaxGroupSize int
+	// MaxConsumerGroupSize bounds the members of one consumer group (KIP-848) in the same way. 0 means 10000.
+	MaxConsumerGroupSize int
 	// MaxPendingMembers bounds the member ids of one group that were handed out but have not joined yet; one more is
 	// GROUP_MAX_SIZE_REACHED. 0 means 10000.
 	MaxPendingMembers int
@@ -105,6 +107,7 @@ func (c Config) Validate() error {
 	positive("NewMemberJoinTimeoutMs", int64(c.NewMemberJoinTimeoutMs))
 	positive("MaxGroups", int64(c.MaxGroups))
 	positive("MaxGroupSize", int64(c.MaxGroupSize))
+	positive("MaxConsumerGroupSize", int64(c.MaxConsumerGroupSize))
 	positive("MaxPendingMembers", int64(c.MaxPendingMembers))
 	positive("MaxGroupBytes", int64(c.MaxGroupBytes))
 	positive("MaxStateBytes", c.MaxStateBytes)
@@ -137,6 +140,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.NewMemberJoinTimeoutMs, 300_000)
 	orDefault(&c.MaxGroups, 100_000)
 	orDefault(&c.MaxGroupSize, 10_000)
+	orDefault(&c.MaxConsumerGroupSize, 10_000)
 	orDefault(&c.MaxPendingMembers, 10_000)
 	orDefault(&c.MaxGroupBytes, 16<<20)
 	orDefault(&c.MaxStateBytes, 512<<20)

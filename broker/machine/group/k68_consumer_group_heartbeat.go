@@ -317,8 +317,8 @@ func (gs *Groups) roomForConsumer(c *consumerState, before *consumerMember, info
 	}
 	if c != nil {
 		held = c.sizeBytes
-		if before == nil && c.members.Len() >= gs.cfg.MaxGroupSize {
-			return refuse(kerr.GroupMaxSizeReached, "The consumer group has reached its maximum capacity of %d members.", gs.cfg.MaxGroupSize)
+		if before == nil && c.members.Len() >= gs.cfg.MaxConsumerGroupSize {
+			return refuse(kerr.GroupMaxSizeReached, "The consumer group has reached its maximum capacity of %d members.", gs.cfg.MaxConsumerGroupSize)
 		}
 	}
 	if grows > 0 && (held+int64(grows) > int64(gs.cfg.MaxGroupBytes) || !gs.mayGrow(grows)) {

@@ -26,7 +26,7 @@ func (gs *Groups) planUpgrade(ctx Context, g *group) (*upgrade, *refusal) {
 		return cannot("online upgrade is disabled")
 	case g.protocolType() != consumerProtocol:
 		return cannot("the group does not use the consumer embedded protocol")
-	case g.live.members.Len() > gs.cfg.MaxGroupSize:
+	case g.live.members.Len() > gs.cfg.MaxConsumerGroupSize:
 		return cannot("the group size exceeds the consumer group maximum size")
 	}
 	up := &upgrade{newConsumerState()}

@@ -55,10 +55,10 @@ type matchTask struct {
 }
 
 func newConsumerRun(t *testing.T, seed uint64) *consumerRun {
-	r := &consumerRun{world: newWorld(t, Config{MaxGroupSize: 5, OffsetsRetentionMs: 1 << 50, InitialRebalanceDelayMs: -1}),
+	r := &consumerRun{world: newWorld(t, Config{MaxGroupSize: 5, MaxConsumerGroupSize: 5, OffsetsRetentionMs: 1 << 50, InitialRebalanceDelayMs: -1}),
 		rng: rand.New(rand.NewPCG(seed, 0)), same: seed%2 == 0}
 	if seed%3 == 0 {
-		r.world = newWorld(t, Config{MaxGroupSize: 5, OffsetsRetentionMs: 1 << 50, InitialRebalanceDelayMs: -1, InlineAssignment: -1})
+		r.world = newWorld(t, Config{MaxGroupSize: 5, MaxConsumerGroupSize: 5, OffsetsRetentionMs: 1 << 50, InitialRebalanceDelayMs: -1, InlineAssignment: -1})
 	}
 	r.topics["s"], r.topics["t"] = 3, 5
 	for i := range 6 {

@@ -110,7 +110,7 @@ func (s *script) controls() map[string]func() {
 	return map[string]func(){
 		"config": func() {
 			s.reset(newWorld(s.t, Config{
-				InitialRebalanceDelayMs: int32(s.num("delay", 0)), MaxGroupSize: int(s.num("size", 0)),
+				InitialRebalanceDelayMs: int32(s.num("delay", 0)), MaxGroupSize: int(s.num("size", 0)), MaxConsumerGroupSize: int(s.num("size", 0)),
 				MaxPendingMembers: int(s.num("pending", 0)), MaxGroups: int(s.num("groups", 0)),
 				MaxOffsetsPerGroup: int(s.num("offsets", 0)), MaxGroupBytes: int(s.num("bytes", 0)),
 				MaxStateBytes: s.num("state", 0), OffsetsRetentionMs: s.num("retention", 0),

@@ -238,8 +238,8 @@ func (p *process) newEdge() *edge.Edge {
 	binary.BigEndian.PutUint64(seed[:], p.w.stream("fetch sessions").Uint64())
 	return edge.New(edge.Config{
 		Board: p.board, Pool: &p.pool, Log: slog.New(alarm{p}),
-		Now:           func() time.Time { return time.UnixMilli(p.w.wall()) },
-		FetchMaxBytes: 1 << 20, FetchMemoryBytes: 64 << 20, RebuildMemoryBytes: 64 << 20,
+		Now:             func() time.Time { return time.UnixMilli(p.w.wall()) },
+		MessageMaxBytes: machine.DefaultMessageMaxBytes, FetchMaxBytes: 1 << 20, FetchMemoryBytes: 64 << 20, RebuildMemoryBytes: 64 << 20,
 		MaxUnpackedBytes: 16 << 20, FetchSessions: 100, FetchSessionBytes: 1 << 20, SessionSeed: seed,
 	})
 }

@@ -11,7 +11,8 @@ import (
 )
 
 // The rules of kafka-eos.md B, the transaction coordinator, through the whole machine: B.2 to B.7 (KIP-98, KIP-360,
-// KIP-447). B.9 to B.13 are in kip98_ends_test.go, B.8 and B.17 are in kip890_rules_test.go, B.15 in kip98_views_test.go, H.1 and H.2 in checklist_test.go.
+// KIP-447). B.9 to B.13 are in kip98_ends_test.go, B.8 and B.17 in kip890_rules_test.go, B.15 in kip98_views_test.go, H.1 and
+// H.2 in checklist_test.go.
 // What else tests them:
 //
 //	B.1   one broker coordinates every id: TestFindCoordinator; numbers of __transaction_state: docs/compat.md

@@ -89,13 +89,6 @@ func contains(t *testing.T, what, got, want string) {
 	}
 }
 
-func TestLibrdkafkaTransactions(t *testing.T) {
-	b := broker(t)
-	// Debian's Python, since the package is Debian's.
-	out := run(t, "", "/usr/bin/python3", "librdkafka_txn.py", b.Addr, "500")
-	contains(t, "librdkafka_txn.py", out, "ok 500 records")
-}
-
 // TestTransactionalMessageCopier copies with Apache Kafka's own system-test program.
 func TestTransactionalMessageCopier(t *testing.T) {
 	b := broker(t)

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that the tests under the tag `peers` need. Run as root. Maven and npm packages are
-# fetched by the tests themselves.
+# Installs the Debian packages that the tests under the tag `peers` need. Run as root. What Maven, npm, PyPI and the Go
+# module proxy have is fetched by the tests themselves.
 set -euo pipefail
-packages=(kcat python3-confluent-kafka)
+packages=(kcat)
 missing=()
 for p in "${packages[@]}"; do
   dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'install ok installed' || missing+=("$p")

@@ -31,9 +31,9 @@ func NodePackages(t testing.TB, packages ...string) (dir string) {
 	return filepath.Join(dir, "node_modules")
 }
 
-// GoProgram builds a command of a nested module, so that the clients which it needs are no requirements of this module. The
-// test is skipped if they cannot be had.
-func GoProgram(t testing.TB, module, pkg string) (binary string) {
+// GoProgram builds a command of a nested module, so that the client which it needs is no requirement of this module, and says
+// which version of the client that is. The test is skipped if it cannot be had.
+func GoProgram(t testing.TB, module, pkg, client string) (binary, version string) {
 	t.Helper()
 	folder := filepath.Join(root(), filepath.FromSlash(module))
 	fetch := exec.Command("go", "mod", "download")
@@ -45,7 +45,9 @@ func GoProgram(t testing.TB, module, pkg string) (binary string) {
 	build := exec.Command("go", "build", "-o", binary, pkg)
 	build.Dir = folder
 	Run(t, build)
-	return binary
+	list := exec.Command("go", "list", "-m", "-f", "{{.Version}}", client)
+	list.Dir = folder
+	return binary, strings.TrimPrefix(strings.TrimSpace(Run(t, list)), "v")
 }
 
 // installed runs a package manager once for a list of packages. A folder in which it failed is removed.

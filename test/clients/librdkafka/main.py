@@ -173,7 +173,7 @@ def group(protocol):
             shares[i] = [t.partition for t in c.assignment()]
         c.close()
 
-    threads = [threading.Thread(target=member, args=(i,)) for i in range(2)]
+    threads = [threading.Thread(target=member, args=(i,), daemon=True) for i in range(2)]
     for t in threads:
         t.start()
     until = time.monotonic() + PATIENCE

@@ -20,6 +20,8 @@ type Context interface {
 	Record(kind uint8, payload []byte)
 	// Reply answers an operation, this one or one that was parked.
 	Reply(opID uint64, resp kmsg.Response)
+	// May reports whether the client may do that to a resource.
+	May(op kmsg.ACLOperation, resource kmsg.ACLResourceType, name string) bool
 	// Topic describes a topic by name. TopicByID finds its name.
 	Topic(name string) (id [16]byte, partitions int32, ok bool)
 	TopicByID(id [16]byte) (name string, ok bool)

@@ -23,6 +23,9 @@ func (b *bare) Reply(uint64, kmsg.Response)               {}
 func (b *bare) Topic(name string) ([16]byte, int32, bool) { return topicID(name), 64, true }
 func (b *bare) TopicByID([16]byte) (string, bool)         { return "", false }
 func (b *bare) TopicsVersion() uint64                     { return 1 }
+func (b *bare) May(kmsg.ACLOperation, kmsg.ACLResourceType, string) bool {
+	return true
+}
 func (b *bare) Record(kind uint8, payload []byte) {
 	if err := b.gs.Apply(kind, payload); err != nil {
 		panic(err)

@@ -33,21 +33,29 @@ func (gs *Groups) OffsetCommit(ctx Context, req *kmsg.OffsetCommitRequest) {
 		}
 		resp.Topics = append(resp.Topics, out)
 	}
-	if c.asked {
-		if code := gs.finishCommit(ctx, c, gs.mayCommit(ctx, req)); code != 0 {
-			for i := range resp.Topics {
-				for j := range resp.Topics[i].Partitions {
-					failPartition(&resp.Topics[i].Partitions[j].ErrorCode, code)
-				}
+	fail := func(f func(code *int16)) {
+		for i := range resp.Topics {
+			for j := range resp.Topics[i].Partitions {
+				f(&resp.Topics[i].Partitions[j].ErrorCode)
 			}
+		}
+	}
+	if !mayGroup(ctx, kmsg.ACLOperationRead, req.Group) {
+		fail(func(code *int16) { *code = kerr.GroupAuthorizationFailed.Code })
+	} else if c.asked {
+		if refusal := gs.finishCommit(ctx, c, gs.mayCommit(ctx, req)); refusal != 0 {
+			fail(func(code *int16) { failPartition(code, refusal) })
 		}
 	}
 	ctx.Reply(ctx.OpID(), resp)
 }
 
-// failPartition gives a partition the whole group's error. A partition that does not exist keeps its own.
+// failPartition gives a partition the whole group's error. A partition that does not exist, or is not the client's to read,
+// keeps its own.
 func failPartition(code *int16, groupCode int16) {
-	if *code != kerr.UnknownTopicOrPartition.Code && *code != kerr.UnknownTopicID.Code {
+	switch *code {
+	case kerr.UnknownTopicOrPartition.Code, kerr.UnknownTopicID.Code, kerr.TopicAuthorizationFailed.Code:
+	default:
 		*code = groupCode
 	}
 }
@@ -151,6 +159,10 @@ func (c *commit) topic(ctx Context, name string, id [16]byte, byID bool) {
 			c.code = kerr.UnknownTopicID.Code
 			return
 		}
+	}
+	if !mayTopic(ctx, kmsg.ACLOperationRead, name) {
+		c.code = kerr.TopicAuthorizationFailed.Code
+		return
 	}
 	if c.topicID, c.count, ok = ctx.Topic(name); !ok {
 		c.code, c.count = kerr.UnknownTopicOrPartition.Code, 0

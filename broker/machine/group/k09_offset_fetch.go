@@ -26,7 +26,11 @@ func (gs *Groups) OffsetFetch(ctx Context, req *kmsg.OffsetFetchRequest) {
 		topics = append(topics, kmsg.OffsetFetchRequestGroupTopic{Topic: t.Topic, Partitions: t.Partitions})
 	}
 	answer := gs.fetchGroup(f, req.Group, fetcher{epoch: -1}, topics, req.Topics == nil && req.Version >= 2)
-	resp.ErrorCode = answer.ErrorCode
+	if req.Version >= 2 {
+		resp.ErrorCode = answer.ErrorCode
+	} else if answer.ErrorCode != 0 { // which v1 has no place for but the partitions
+		answer.Topics = refusedTopics(topics, answer.ErrorCode)
+	}
 	for _, t := range answer.Topics {
 		out := kmsg.OffsetFetchResponseTopic{Topic: t.Topic}
 		for _, p := range t.Partitions {
@@ -36,6 +40,18 @@ func (gs *Groups) OffsetFetch(ctx Context, req *kmsg.OffsetFetchRequest) {
 		resp.Topics = append(resp.Topics, out)
 	}
 	ctx.Reply(ctx.OpID(), resp)
+}
+
+func refusedTopics(topics []kmsg.OffsetFetchRequestGroupTopic, code int16) (refused []kmsg.OffsetFetchResponseGroupTopic) {
+	for _, t := range topics {
+		out := kmsg.OffsetFetchResponseGroupTopic{Topic: t.Topic}
+		for _, p := range t.Partitions {
+			out.Partitions = append(out.Partitions, kmsg.OffsetFetchResponseGroupTopicPartition{Partition: p, Offset: -1,
+				LeaderEpoch: -1, Metadata: kmsg.StringPtr(""), ErrorCode: code})
+		}
+		refused = append(refused, out)
+	}
+	return refused
 }
 
 // maxAnswerGroups bounds an answer, in full groups (MaxGroupBytes): a short request that names one thing a thousand
@@ -80,6 +96,10 @@ func (g *group) mayFetch(f *offsetFetch, who fetcher) int16 {
 
 func (gs *Groups) fetchGroup(f *offsetFetch, name string, member fetcher, topics []kmsg.OffsetFetchRequestGroupTopic, all bool) kmsg.OffsetFetchResponseGroup {
 	resp := kmsg.OffsetFetchResponseGroup{Group: name}
+	if !mayGroup(f.ctx, kmsg.ACLOperationDescribe, name) {
+		resp.ErrorCode = kerr.GroupAuthorizationFailed.Code
+		return resp
+	}
 	g, _ := gs.groups.Get(name)
 	if resp.ErrorCode = g.mayFetch(f, member); resp.ErrorCode != 0 {
 		return resp
@@ -91,6 +111,9 @@ func (gs *Groups) fetchGroup(f *offsetFetch, name string, member fetcher, topics
 		}
 	case g != nil:
 		g.saved.topics.Scan(func(_ string, t *topicOffsets) bool {
+			if !mayTopic(f.ctx, kmsg.ACLOperationDescribe, t.name) {
+				return true
+			}
 			if out := f.wholeTopic(t); len(out.Partitions) > 0 {
 				resp.Topics = append(resp.Topics, out)
 			}
@@ -109,14 +132,18 @@ func (f *offsetFetch) topic(g *group, t kmsg.OffsetFetchRequestGroupTopic) kmsg.
 	if f.byID {
 		name, ok = f.ctx.TopicByID(t.TopicID)
 	}
+	may := !ok || mayTopic(f.ctx, kmsg.ACLOperationDescribe, name)
 	for _, p := range t.Partitions {
 		var e *offsetEntry
-		if ok && g != nil {
+		if ok && may && g != nil {
 			e = g.entry(name, p)
 		}
 		answer := f.partition(p, e)
-		if !ok {
+		switch {
+		case !ok:
 			answer.ErrorCode = kerr.UnknownTopicID.Code
+		case !may:
+			answer.ErrorCode = kerr.TopicAuthorizationFailed.Code
 		}
 		out.Partitions = append(out.Partitions, answer)
 	}

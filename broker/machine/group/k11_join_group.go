@@ -45,6 +45,9 @@ func joinError(version int16, memberID string, code int16) *kmsg.JoinGroupRespon
 
 // join returns the code of a refusal; with 0 the request was answered or waits.
 func (gs *Groups) join(ctx Context, req *kmsg.JoinGroupRequest) (Work, int16) {
+	if !mayGroup(ctx, kmsg.ACLOperationRead, req.Group) {
+		return Work{}, kerr.GroupAuthorizationFailed.Code
+	}
 	j, code := gs.readJoin(ctx, req)
 	if code != 0 {
 		return Work{}, code

@@ -12,7 +12,9 @@ func (gs *Groups) Heartbeat(ctx Context, req *kmsg.HeartbeatRequest) (work Work)
 	gs.start(ctx)
 	resp := kmsg.NewPtrHeartbeatResponse()
 	resp.Version = req.Version
-	if g, ok := gs.groups.Get(req.Group); ok && g.hasConsumers() {
+	if !mayGroup(ctx, kmsg.ACLOperationRead, req.Group) {
+		resp.ErrorCode = kerr.GroupAuthorizationFailed.Code
+	} else if g, ok := gs.groups.Get(req.Group); ok && g.hasConsumers() {
 		work, resp.ErrorCode = gs.heartbeatClassic(ctx, g, req)
 	} else {
 		resp.ErrorCode = gs.heartbeat(ctx, req)

@@ -16,6 +16,8 @@ func (gs *Groups) LeaveGroup(ctx Context, req *kmsg.LeaveGroupRequest) {
 	}
 	g, ok := gs.groups.Get(req.Group)
 	switch {
+	case !mayGroup(ctx, kmsg.ACLOperationRead, req.Group):
+		resp.ErrorCode = kerr.GroupAuthorizationFailed.Code
 	case req.Group == "":
 		resp.ErrorCode = kerr.InvalidGroupID.Code
 	case !ok && req.Version < 3:

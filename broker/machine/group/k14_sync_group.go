@@ -23,7 +23,10 @@ func syncError(version, code int16) *kmsg.SyncGroupResponse {
 
 // sync returns the code of a refusal; with 0 the request was answered or waits.
 func (gs *Groups) sync(ctx Context, req *kmsg.SyncGroupRequest) int16 {
-	if req.Group == "" {
+	switch {
+	case !mayGroup(ctx, kmsg.ACLOperationRead, req.Group):
+		return kerr.GroupAuthorizationFailed.Code
+	case req.Group == "":
 		return kerr.InvalidGroupID.Code
 	}
 	if req.Version >= 5 && (req.ProtocolType == nil || req.Protocol == nil) {

@@ -19,7 +19,11 @@ func (gs *Groups) DescribeGroups(ctx Context, req *kmsg.DescribeGroupsRequest) {
 	resp.Version = req.Version
 	budgetBytes := maxAnswerGroups * gs.cfg.MaxGroupBytes
 	for _, name := range req.Groups {
-		out := gs.describe(name, req.Version, &budgetBytes)
+		out := kmsg.NewDescribeGroupsResponseGroup()
+		out.Group, out.ErrorCode = name, kerr.GroupAuthorizationFailed.Code
+		if mayGroup(ctx, kmsg.ACLOperationDescribe, name) {
+			out = gs.describe(name, req.Version, &budgetBytes)
+		}
 		out.AuthorizedOperations = math.MinInt32
 		if req.Version >= 3 && req.IncludeAuthorizedOperations && out.ErrorCode == 0 {
 			out.AuthorizedOperations = groupOperations

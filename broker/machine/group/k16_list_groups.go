@@ -16,7 +16,11 @@ func (gs *Groups) ListGroups(ctx Context, req *kmsg.ListGroupsRequest) {
 		return req.Version < first || len(filter) == 0 ||
 			slices.ContainsFunc(filter, func(f string) bool { return strings.EqualFold(f, value) })
 	}
+	all := maySeeGroups(ctx)
 	gs.groups.Scan(func(name string, g *group) bool {
+		if !all && !mayGroup(ctx, kmsg.ACLOperationDescribe, name) {
+			return true
+		}
 		if !wanted(req.TypesFilter, 5, g.groupType()) {
 			return true
 		}

@@ -24,6 +24,8 @@ func (gs *Groups) DeleteGroups(ctx Context, req *kmsg.DeleteGroupsRequest) {
 func (gs *Groups) deleteGroup(ctx Context, name string) int16 {
 	g, ok := gs.groups.Get(name)
 	switch {
+	case !mayGroup(ctx, kmsg.ACLOperationDelete, name):
+		return kerr.GroupAuthorizationFailed.Code
 	case !ok || g.empty() && !g.saved.exists:
 		return kerr.GroupIDNotFound.Code
 	case !g.empty() && !mutant.On("group with members deleted"):

@@ -14,6 +14,9 @@ func (gs *Groups) OffsetDelete(ctx Context, req *kmsg.OffsetDeleteRequest) {
 	defer func() { ctx.Reply(ctx.OpID(), resp) }()
 	g, ok := gs.groups.Get(req.Group)
 	switch {
+	case !mayGroup(ctx, kmsg.ACLOperationDelete, req.Group):
+		resp.ErrorCode = kerr.GroupAuthorizationFailed.Code
+		return
 	case !ok || !g.saved.exists && g.empty():
 		resp.ErrorCode = kerr.GroupIDNotFound.Code
 		return
@@ -30,7 +33,7 @@ func (gs *Groups) OffsetDelete(ctx Context, req *kmsg.OffsetDeleteRequest) {
 		gone := topicPartitions{name: t.Topic}
 		for _, p := range t.Partitions {
 			code := deletable
-			if p.Partition < 0 || p.Partition >= count {
+			if code != kerr.TopicAuthorizationFailed.Code && (p.Partition < 0 || p.Partition >= count) {
 				code = kerr.UnknownTopicOrPartition.Code
 			}
 			out.Partitions = append(out.Partitions, kmsg.OffsetDeleteResponseTopicPartition{Partition: p.Partition, ErrorCode: code})
@@ -50,6 +53,9 @@ func (gs *Groups) OffsetDelete(ctx Context, req *kmsg.OffsetDeleteRequest) {
 
 // offsetDeletable says why offsets of a topic may not be deleted, 0 if they may.
 func (gs *Groups) offsetDeletable(ctx Context, g *group, topic string) int16 {
+	if !mayTopic(ctx, kmsg.ACLOperationRead, topic) {
+		return kerr.TopicAuthorizationFailed.Code
+	}
 	if _, _, ok := ctx.Topic(topic); !ok {
 		return kerr.UnknownTopicOrPartition.Code
 	}

@@ -30,6 +30,9 @@ func (gs *Groups) describeConsumers(ctx Context, name string, budgetBytes *int) 
 	refused.Group = name
 	g, ok := gs.groups.Get(name)
 	switch {
+	case !mayGroup(ctx, kmsg.ACLOperationDescribe, name):
+		refused.ErrorCode = kerr.GroupAuthorizationFailed.Code
+		return refused
 	case name == "":
 		refused.ErrorCode = kerr.InvalidGroupID.Code
 		return refused

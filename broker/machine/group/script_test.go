@@ -16,7 +16,7 @@ import (
 //	D.1  TestFindCoordinator in machine; internal topics are never made: docs/compat.md
 //	D.2  d2_*.txt, a block for each row; states over a restart: v5_restart.txt; an assignment is told when it is durable:
 //	     TestNothingIsSaidBeforeItIsDurable in sequencer; any order of everything: TestRandom
-//	D.4  d4_*.txt, d4_consumers.txt for the consumer protocol; permissions: docs/compat.md
+//	D.4  d4_*.txt, d4_consumers.txt for the consumer protocol; permissions: TestDeniedGroups in machine
 //	D.5  d5_members.txt, d5_txn.txt; with the coordinator: TestB6TxnOffsetCommit, TestNoOffsetsOutsideOfTransactions in machine; what is
 //	     pending is deleted with its key: d4_delete.txt (OffsetDelete, DeleteGroups), d5_txn.txt (topics); does not expire: d6_retention.txt;
 //	     an answer waits for what it saw: TestARefusalWaitsForWhatItSaw in sequencer

@@ -72,6 +72,9 @@ func (w *world) Topic(name string) (id [16]byte, partitions int32, ok bool) {
 
 func (w *world) TopicsVersion() uint64 { return w.topicsVersion }
 
+// May allows everything: permissions are tested in machine, where they come from.
+func (w *world) May(kmsg.ACLOperation, kmsg.ACLResourceType, string) bool { return true }
+
 func (w *world) TopicByID(id [16]byte) (string, bool) {
 	for name := range w.topics {
 		if topicID(name) == id {

@@ -24,11 +24,13 @@ import (
 //	      sizes: TestFetchSizes, TestFetchOfMuch, TestLargeBatches; sessions: TestFetchSession…; zstd for any version: docs/compat.md
 //	C.7   versions: TestListOffsets; refusals: TestListOffsetsRefusals; by time: TestLogAppendTime, TestModel in segment
 //	C.8   TestOffsetForLeaderEpoch, TestRestartKeepsWhatWasAcknowledged; the number rises: TestIncarnationRisesWithEveryOpening in journal
-//	C.9   machine/testdata/delete_records.txt, TestDeleteRecords; DELETE on the topic: TestDenied in machine
+//	C.9   machine/testdata/delete_records.txt, TestDeleteRecords; DELETE on the topic: TestC9Permission in machine
 //	C.11  compaction and retention are still to come: docs/compat.md
 //	C.12  TestGoldenLayout, TestIndexFiles, TestOpenCleansUp in segment; what is different: docs/formats/segment.md, docs/compat.md
 //	C.13  TestModel, TestEveryTruncationIsAPrefixOrRefused, TestEveryFlippedBitIsNoticedOrHarmless in journal; TestUnsyncedTimeIndex,
 //	      TestOpenCleansUp in segment; docs/compat.md
+//	H.4   aborted transactions over segments, epochs, DeleteRecords twice: here; the validator: produce_rules_test.go; an index that
+//	      fails alone, a snapshot that is not durable: docs/compat.md, TestTrimWaitsForSnapshotAndReaders in journal
 
 // C.7: every special timestamp, as both isolation levels and as a replica sees it, with a transaction aborted and another one open.
 func TestC7BothIsolationLevels(t *testing.T) {
@@ -315,6 +317,30 @@ func TestC6EveryVersion(t *testing.T) {
 		p := fetched(ask[*kmsg.FetchResponse](c, req))
 		if h, err := record.ParseHeader(p.RecordBatches); err != nil || p.ErrorCode != 0 || h.Codec() != record.CodecZstd || p.PreferredReadReplica != -1 {
 			t.Errorf("version %d: code %d, %+v, %v, preferred replica %d", version, p.ErrorCode, h, err, p.PreferredReadReplica)
+		}
+	}
+}
+
+// C.6: who believes in an older leader epoch is told the newer one, and where that leader is.
+func TestC6CurrentLeader(t *testing.T) {
+	b := brokertest.Start(t)
+	c := dial(t, b)
+	id := createTopic(c, "t", 1)
+	for version := int16(9); version <= 18; version++ {
+		req := fetchRequest("t", 0, 0)
+		req.Version, req.Topics[0].TopicID = version, id
+		req.Topics[0].Partitions[0].CurrentLeaderEpoch = 0
+		resp := ask[*kmsg.FetchResponse](c, req)
+		p := fetched(resp)
+		want := kmsg.NewFetchResponseTopicPartitionCurrentLeader()
+		if version >= 12 {
+			want.LeaderID, want.LeaderEpoch = 1, 1
+		}
+		if p.ErrorCode != 74 || p.CurrentLeader.LeaderID != want.LeaderID || p.CurrentLeader.LeaderEpoch != want.LeaderEpoch {
+			t.Errorf("version %d: code %d, leader %+v", version, p.ErrorCode, p.CurrentLeader)
+		}
+		if (len(resp.Brokers) == 1) != (version >= 16) || len(resp.Brokers) == 1 && fmt.Sprintf("%s:%d", resp.Brokers[0].Host, resp.Brokers[0].Port) != b.Addr() {
+			t.Errorf("version %d: brokers %+v", version, resp.Brokers)
 		}
 	}
 }

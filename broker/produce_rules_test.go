@@ -20,7 +20,7 @@ import (
 // The rules of kafka-eos.md A.3 and C.10, what a Produce is refused for and in which order, with the bytes that clients send;
 // and with them H.4, what Apache Kafka's own tests assert of its validator. What else tests them:
 //
-//	A.3   steps 1, 2, 4, 5: TestProduceOrder in machine; step 6: TestAcksComeBehindTheContainer, TestAcksZero; step 7, 8: docs/compat.md
+//	A.3   steps 1, 2, 4, 5: TestProduceOrder in machine; step 6: TestAcksComeBehindTheContainer, TestAcksZero; step 7: docs/compat.md
 //	C.1   TestGoldenBatch, TestForeignBatch in record        C.2  TestCheckBatch there
 //	C.3   TestMarker there, TestC3MarkerInTheLog in machine
 //	C.10  TestCheckBatch, TestCheckRecords, TestRenumber, TestSettle in record; TestRefusedBatches; all codecs into all kinds of
@@ -119,6 +119,19 @@ func oldMessage(magic, attributes byte, value string) []byte {
 	set = binary.BigEndian.AppendUint32(set, uint32(len(body)+4))
 	set = binary.BigEndian.AppendUint32(set, crc32.ChecksumIEEE(body))
 	return append(set, body...)
+}
+
+// A.3 step 8: of one replica at most one can be demanded, whatever min.insync.replicas says.
+func TestA3MinInSyncReplicas(t *testing.T) {
+	c := dial(t, brokertest.Start(t))
+	createTopic(c, "t", 1, "min.insync.replicas", "2")
+	for _, acks := range []int16{-1, 1} {
+		req := produceRequest("t", 0, batchOf(1, "a"))
+		req.Acks = acks
+		if p := produced(ask[*kmsg.ProduceResponse](c, req)); p.ErrorCode != 0 {
+			t.Errorf("acks %d: code %d", acks, p.ErrorCode)
+		}
+	}
 }
 
 // draft is a batch that a test writes and spoils: first its records, then their bytes, then the header.

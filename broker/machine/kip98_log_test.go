@@ -594,3 +594,15 @@ func TestH3FirstUnstable(t *testing.T) {
 		produce plain t/0:-:y           → offset 6
 		read t/0                        → b1 x y`})
 }
+
+// C.9: DELETE on the topic, told before anything else.
+func TestC9Permission(t *testing.T) {
+	checkRules(t, Config{}, rule{"C.9 permission", `
+		topic t 1
+		produce plain t/0:-:a           → offset 0
+		deny delete topic t
+		delete-records t/0=1            → TOPIC_AUTHORIZATION_FAILED from -1
+		delete-records t/0=9            → TOPIC_AUTHORIZATION_FAILED from -1
+		allow
+		delete-records t/0=1            → ok from 1`})
+}

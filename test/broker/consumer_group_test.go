@@ -4,11 +4,14 @@ package broker
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/strandline-io/strandline/test/peers"
 )
 
 // TestConsumerGroupSurvivesKill: members of a KIP-848 group, their epochs and what each has are as before, so that they
@@ -81,5 +84,27 @@ func TestConsumerGroupSurvivesKill(t *testing.T) {
 	groups, err := kadm.NewClient(client(t, s.Addr)).DescribeConsumerGroups(ctx, "g")
 	if g := groups["g"]; err != nil || g.State != "Stable" || len(g.Members) != 2 {
 		t.Errorf("%s, %v", fmt.Sprintf("%+v", g), err)
+	}
+}
+
+// TestGroupSettingsByTool: kafka-configs.sh sets and shows what a group has of its own; it survives kill -9.
+func TestGroupSettingsByTool(t *testing.T) {
+	t.Parallel()
+	s, _ := newTopic(t)
+	tool := func(args ...string) string {
+		t.Helper()
+		return peers.Run(t, peers.KafkaTool(t, "kafka-configs", append([]string{"--bootstrap-server", s.Addr, "--entity-type", "groups", "--entity-name", "g"}, args...)...))
+	}
+	tool("--alter", "--add-config", "consumer.session.timeout.ms=50000,consumer.heartbeat.interval.ms=6000")
+	s.restart()
+	out := tool("--describe")
+	for _, want := range []string{"consumer.session.timeout.ms=50000", "consumer.heartbeat.interval.ms=6000"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("described is %q, without %s", out, want)
+		}
+	}
+	tool("--alter", "--delete-config", "consumer.session.timeout.ms")
+	if out := tool("--describe"); strings.Contains(out, "consumer.session.timeout.ms=50000") || !strings.Contains(out, "consumer.heartbeat.interval.ms=6000") {
+		t.Errorf("described is %q", out)
 	}
 }

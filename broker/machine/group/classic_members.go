@@ -38,6 +38,7 @@ func (gs *Groups) joinConsumers(ctx Context, g *group, j *joiner, id string) (wo
 		return Work{}, why.code
 	}
 	last := before != nil && j.info.instance != nil && before.info.classic == nil && c.classics == c.members.Len()-1
+	gs.dropPending(g, id) // handed out when the group was a classic one without members
 	changed := gs.saveConsumer(ctx, g, before, info)
 	if last && gs.cfg.Migration.downgrades() {
 		gs.joinDowngraded(ctx, g, j, info.id)
@@ -112,7 +113,7 @@ func (gs *Groups) joinDowngraded(ctx Context, g *group, j *joiner, id string) {
 		settled = settled && (other == id || m.state == reconciled && m.epoch == c.targetEpoch)
 		return settled
 	})
-	gs.downgrade(ctx, g, nil)
+	gs.downgrade(ctx, g, nil, settled)
 	m, _ := g.live.members.Get(id)
 	if settled {
 		resp := g.joined(j.version, m, nil)
@@ -177,7 +178,7 @@ func (gs *Groups) syncConsumers(ctx Context, g *group, req *kmsg.SyncGroupReques
 
 // awaitJoin bounds how long a member may take to join again once it was asked to.
 func (gs *Groups) awaitJoin(ctx Context, g *group, m *consumerMember) {
-	if t := &gs.timersOf(g, m.info.id).revocation; t.slot == 0 {
+	if t := &gs.timersOf(g, m.info.id).revocation; t.slot == 0 && !mutant.On("classic member need not join again") {
 		gs.timers.set(t, ctx.EngineMs()+int64(m.info.rebalanceMs))
 	}
 }

@@ -177,9 +177,11 @@ func (gs *Groups) downgrades(g *group, gone []string) bool {
 	return left > 0 && left == classics && gs.cfg.Migration.downgrades()
 }
 
-// downgrade makes the group a classic one, without the members that go. All that stay are of the classic protocol; each has
-// what it should have had. The group is stable; the caller decides whether its members join again.
-func (gs *Groups) downgrade(ctx Context, g *group, gone []string) {
+// downgrade makes the group a classic one, without the members that go. All that stay are of the classic protocol. If all of
+// them have what they should have, the group is settled: it is stable, and each is assigned that. Otherwise the caller has to
+// let them join again, and each is assigned what it may still read, also if it was to give it up: a member of the consumer
+// protocol that comes before they have joined must not get that.
+func (gs *Groups) downgrade(ctx Context, g *group, gone []string, settled bool) {
 	l, c := &g.live, g.saved.consumer
 	all := c.members.Values()
 	rec := &generationRecord{group: g.name, protocolType: consumerProtocol, generation: g.saved.generation, atMs: ctx.WallMs()}
@@ -194,7 +196,12 @@ func (gs *Groups) downgrade(ctx Context, g *group, gone []string) {
 			sessionMs: i.classic.sessionMs, rebalanceMs: i.rebalanceMs, protocols: i.classic.protocols}
 		gs.insert(g, &member{info: info})
 		rec.members = append(rec.members, info)
-		assignments.members = append(assignments.members, memberAssignment{i.id, encodeAssignment(ctx, i.classic, m.target)})
+		has := m.target
+		if !settled && !mutant.On("downgrade forgets what is to be given up") {
+			has = placesOf(slices.Concat(m.assigned, m.revoking))
+			slices.SortFunc(has, compareTopicPartitions)
+		}
+		assignments.members = append(assignments.members, memberAssignment{i.id, encodeAssignment(ctx, i.classic, has)})
 	}
 	l.leader = rec.members[0].id
 	rec.leader, rec.protocol = l.leader, g.vote()

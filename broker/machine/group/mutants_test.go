@@ -21,6 +21,9 @@ func TestScriptsSeeMutants(t *testing.T) {
 		"commit of a stale member epoch accepted":     "d4_consumers.txt",
 		"upgrade forgets what classic members have":   "d3_upgrade.txt",
 		"generation of a classic member not checked":  "d3_upgrade.txt",
+		"downgrade forgets what is to be given up":    "d3_downgrade.txt",
+		"unsubscribed topics kept until the target":   "d3_topics.txt",
+		"classic member need not join again":          "d3_upgrade.txt",
 	} {
 		t.Run(name, func(t *testing.T) {
 			script, err := os.ReadFile("testdata/" + file)

@@ -345,20 +345,7 @@ func (r *consumerRun) settle() {
 	for range 60 {
 		for _, c := range r.clients {
 			if r.member(c) != nil && c.joined {
-				req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
-				req.Version, req.Group, req.MemberID, req.InstanceID, req.MemberEpoch = 1, "g", c.id, c.instance, c.epoch
-				req.RebalanceTimeoutMillis, req.SubscribedTopicNames, req.SubscribedTopicRegex = 5000, c.topics, &c.pattern
-				req.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
-				for _, p := range c.has {
-					req.Topics = append(req.Topics, kmsg.ConsumerGroupHeartbeatRequestTopic{TopicID: p.topic, Partitions: []int32{p.partition}})
-				}
-				r.op++
-				resp, work := r.gs.ConsumerGroupHeartbeat(r, req)
-				c.answered(req, resp)
-				r.work(work)
-				c.act()
-				r.matched()
-				r.assigned()
+				r.fullHeartbeat(c)
 				r.check()
 				r.exclusive()
 			}
@@ -373,6 +360,24 @@ func (r *consumerRun) settle() {
 		r.t.Fatalf("the group is %s when all have sent heartbeats for two minutes", g.state())
 	}
 	r.complete(g)
+}
+
+// fullHeartbeat says all that there is to say, and takes the answer.
+func (r *consumerRun) fullHeartbeat(c *consumerClient) {
+	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
+	req.Version, req.Group, req.MemberID, req.InstanceID, req.MemberEpoch = 1, "g", c.id, c.instance, c.epoch
+	req.RebalanceTimeoutMillis, req.SubscribedTopicNames, req.SubscribedTopicRegex = 5000, c.topics, &c.pattern
+	req.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
+	for _, p := range c.has {
+		req.Topics = append(req.Topics, kmsg.ConsumerGroupHeartbeatRequestTopic{TopicID: p.topic, Partitions: []int32{p.partition}})
+	}
+	r.op++
+	resp, work := r.gs.ConsumerGroupHeartbeat(r, req)
+	c.answered(req, resp)
+	r.work(work)
+	c.act()
+	r.matched()
+	r.assigned()
 }
 
 // complete demands that every subscribed partition is read, and that equals have as much as each other.

@@ -15,7 +15,7 @@ func (gs *Groups) reconcile(ctx Context, g *group, m *consumerMember, owned []to
 	switch {
 	case m.state == reconciled && m.epoch == c.targetEpoch,
 		m.state == unrevoked && ownsAny(owned, m.revoking) && !mutant.On("partitions given on before they are revoked"):
-		if !resubscribed {
+		if !resubscribed || mutant.On("unsubscribed topics kept until the target") {
 			return false
 		}
 		c.withdraw(ctx, rec, m, owned)
@@ -177,7 +177,7 @@ func (gs *Groups) stopConsumer(g *group, id string) {
 // removeConsumers ends members that left or were silent; the rest is assigned anew, or goes on as a classic group.
 func (gs *Groups) removeConsumers(ctx Context, g *group, ids ...string) {
 	if gs.downgrades(g, ids) {
-		gs.downgrade(ctx, g, ids)
+		gs.downgrade(ctx, g, ids, false)
 		gs.rebalance(ctx, g)
 		return
 	}

@@ -73,7 +73,7 @@ type javaMembers struct {
 
 func startJavaMembers(t *testing.T, r *reading, addr, group, topic string) *javaMembers {
 	t.Helper()
-	cmd := peers.KafkaProgram(t, "Members.java", addr, group, topic)
+	cmd := peers.CompileJava(t, "java").Command(t, "Members", addr, group, topic)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

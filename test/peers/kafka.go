@@ -79,12 +79,6 @@ func KafkaTool(t testing.TB, name string, args ...string) *exec.Cmd {
 	return java(t, "256m", kafkaJars(t), ToolClass(t, name), args...)
 }
 
-// KafkaProgram is a command for a Java program in one file, on Apache Kafka's class path.
-func KafkaProgram(t testing.TB, file string, args ...string) *exec.Cmd {
-	t.Helper()
-	return java(t, "256m", file, args...)
-}
-
 // StartApacheKafka formats and starts one broker. Settings are extra lines of its properties file.
 func StartApacheKafka(t testing.TB, settings ...string) *ApacheKafka {
 	t.Helper()

@@ -118,7 +118,7 @@ func TestRefusedBatches(t *testing.T) {
 		b := bytes.Clone(good)
 		record.PatchAppendTime(b, nowMs)
 		return b
-	}(), 32)
+	}(), 32, 0)
 	f("zstd too early", "t", 6, compressed(t, record.CodecZstd, "a"), 76)
 	f("not what the codec makes", "t", 9, func() []byte {
 		h, _ := record.ParseHeader(good)

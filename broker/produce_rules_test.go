@@ -66,10 +66,11 @@ func TestA3Order(t *testing.T) {
 	f("12 sequence", 45, nil)
 	value = 1_200_000
 	f("11 segment.bytes", 18, nil)
-	key = nil
-	f("10 no key", 87, nil)
 	atMs += 3_600_001
 	f("10 timestamp", 32, nil)
+	key = nil
+	f("10 no key, told alone of its record", 87, nil)
+	key = []byte("k")
 	f("10 count", 87, func(raw []byte, _ *kmsg.ProduceRequest) { raw[60]++; resealed(raw) })
 	f("9 CRC", 2, func(raw []byte, _ *kmsg.ProduceRequest) { raw[20] ^= 1 })
 	value = 2_500_000
@@ -191,7 +192,8 @@ var verdicts = []struct {
 	{"too old, and no key", func(d *draft) { d.three(-2000, 0, 0); d.Add(nowMs, nil, nil) }, "32 [0 3]", "87 [3]"},
 	{"no key, and too new", func(d *draft) { d.Add(nowMs, nil, nil); d.Add(nowMs+5000, []byte("k"), nil) }, "32 [0 1]", "87 [0]"},
 	{"no time", func(d *draft) { d.three(-1-nowMs, -1-nowMs, -1-nowMs) }, "0 []", "0 []"},
-	{"timestamp type LogAppendTime", func(d *draft) { d.three(0, 0, 0); d.header = func(b []byte) { b[22] |= 8 } }, "0 []", "32 []"},
+	{"too old without a key, which is told alone", func(d *draft) { d.Add(nowMs-2000, nil, nil) }, "87 [0]", "87 [0]"},
+	{"timestamp type LogAppendTime", func(d *draft) { d.three(0, 0, 0); d.header = func(b []byte) { b[22] |= 8 } }, "0 []", "32 [0 1 2]"},
 	{"cut within a record", func(d *draft) { d.three(0, 0, 0); d.section = func(s []byte) []byte { return s[:len(s)-3] } }, "87 []", "87 []"},
 	{"bytes behind the records", func(d *draft) { d.three(0, 0, 0); d.section = func(s []byte) []byte { return append(s, 0) } }, "87 []", "87 []"},
 	{"a length that is no varint", func(d *draft) {

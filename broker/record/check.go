@@ -84,8 +84,6 @@ func CheckBatch(h Header, raw []byte, p Policy) Result {
 		return refused(CodeInvalidRecord, "record batch of producer id %d has epoch %d, want 0 or more", h.ProducerID, h.ProducerEpoch)
 	case h.Transactional() && !h.Idempotent():
 		return refused(CodeInvalidRecord, "transactional record batch without producer id")
-	case h.LogAppendTime() && p.LogAppendTime:
-		return refused(CodeInvalidTimestamp, "producers may not set the timestamp type LogAppendTime")
 	}
 	return Result{}
 }
@@ -109,10 +107,12 @@ func CheckRecords(h Header, section []byte, p Policy) Result {
 			}
 			c.result.Renumber = true
 		}
-		if p.Compacted && r.Key == nil {
+		switch {
+		case p.Compacted && r.Key == nil: // then its time is not judged any more
 			c.bad(CodeInvalidRecord, index, "compacted topics need a key")
-		}
-		if !p.LogAppendTime && timestamp != NoTimestamp && outOfBounds(timestamp, &p) {
+		case p.LogAppendTime && h.LogAppendTime():
+			c.bad(CodeInvalidTimestamp, index, "producers may not set the timestamp type LogAppendTime")
+		case !p.LogAppendTime && timestamp != NoTimestamp && outOfBounds(timestamp, &p):
 			c.bad(CodeInvalidTimestamp, index, "timestamp %d is outside of the bounds around %d: see message.timestamp.before.max.ms and message.timestamp.after.max.ms", timestamp, p.NowMs)
 		}
 	}

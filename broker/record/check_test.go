@@ -152,8 +152,9 @@ func TestCheckRecords(t *testing.T) {
 
 func TestCheckBoundsItsReport(t *testing.T) {
 	b := record.NewBuilder()
-	for range 1000 {
+	for range 500 {
 		b.Add(5, nil, nil)
+		b.Add(5, []byte("k"), nil)
 	}
 	p := lenient()
 	p.Compacted, p.TimestampBeforeMaxMs = true, 0

@@ -3,7 +3,6 @@
 package clients
 
 import (
-	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -86,27 +85,5 @@ func contains(t *testing.T, what, got, want string) {
 	t.Helper()
 	if !strings.Contains(got, want) {
 		t.Fatalf("%s: %q is missing in:\n%s", what, want, got)
-	}
-}
-
-// TestTransactionalMessageCopier copies with Apache Kafka's own system-test program.
-func TestTransactionalMessageCopier(t *testing.T) {
-	b := broker(t)
-	const n = 1000
-	var input strings.Builder
-	for i := range n {
-		fmt.Fprintf(&input, "%d\n", i)
-	}
-	run(t, input.String(), "kcat", "-b", b.Addr, "-P", "-t", "copier-in")
-	run(t, "", "kcat", "-b", b.Addr, "-L", "-t", "copier-out")
-	out := peers.Run(t, peers.KafkaTool(t, "TransactionalMessageCopier", "--broker-list", b.Addr,
-		"--input-topic", "copier-in", "--input-partition", "0", "--output-topic", "copier-out",
-		"--transactional-id", "copier", "--consumer-group", "copiers", "--transaction-size", "100",
-		"--max-messages", fmt.Sprint(n), "--enable-random-aborts"))
-	contains(t, "copier", out, "ShutdownComplete")
-	got := run(t, "", "kcat", "-b", b.Addr, "-C", "-t", "copier-out", "-e", "-q", "-X", "isolation.level=read_committed")
-	if got != input.String() {
-		t.Fatalf("the copy has %d lines, want the %d lines of the input, in order, once",
-			strings.Count(got, "\n"), n)
 	}
 }

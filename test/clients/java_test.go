@@ -8,8 +8,8 @@ import (
 	"github.com/strandline-io/strandline/test/peers"
 )
 
-// TestJavaClients runs Apache Kafka's own producer, consumer and Admin: what is checked is in java/Transactions.java and
-// java/Groups.java.
+// TestJavaClients runs Apache Kafka's own producer, consumer and Admin. What is checked is in java/Transactions.java and
+// java/Groups.java, and the copies of its TransactionalMessageCopier.
 func TestJavaClients(t *testing.T) {
 	r := client(t, "Apache Kafka's Java clients", "java-clients")
 	r.version = peers.KafkaVersion
@@ -26,7 +26,10 @@ func TestJavaClients(t *testing.T) {
 	r.try(t, transactions, "yes", func(t *testing.T) { ok(t, "Transactions", "txn") })
 	// What that program does shows these too.
 	r.cells[produce], r.cells[idempotence], r.cells[committed] = "none gzip snappy lz4 zstd", "yes", "yes"
+	r.cells[admin] = "Admin: topics, groups, transactions"
 	r.try(t, groups, "range", func(t *testing.T) { ok(t, "Groups", "range", "classic") })
 	r.try(t, groups, "cooperative, static, patterns", func(t *testing.T) { ok(t, "Groups", "cooperative", "cooperative") })
 	r.try(t, consumer, "uniform, static, patterns", func(t *testing.T) { ok(t, "Groups", "uniform", "consumer") })
+	r.try(t, kills, "TransactionalMessageCopier: broker, client", copyUnderKills)
+	r.try(t, kills, "two as a group", copyAsGroup)
 }

@@ -122,7 +122,7 @@ var errLateCopy = errors.New("the transaction is committed, but a copy of one of
 // that fences what is late. From version 2 on the end of the transaction does.
 func EndOutcome(err error, transactionVersion int16, unanswered int) (Outcome, error) {
 	switch {
-	case err == nil && transactionVersion < 2 && unanswered > 0 && !mutant.On("repeated EndTxn trusted"):
+	case err == nil && transactionVersion < 2 && unanswered > 0:
 		return Unknown, errLateCopy
 	case err == nil:
 		return CommittedOutcome, nil

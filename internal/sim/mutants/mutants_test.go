@@ -148,7 +148,6 @@ var defects = []defect{
 	{"local store reused beyond its stamp", inJob, "exactly once", 150},
 	{"commit before the acknowledgements", inJob, "job stops", 60},
 	{"commit after a revoke with the new generation", inJob, "exactly once", 700},
-	{"repeated EndTxn trusted", inJob, "exactly once", 600},
 	{"offsets skipped when unmoved", inJob, "unfenced", 60},
 	{"bookkeeping not restored", inJob, "book", 60},
 	{"duplicates not latched", inJob, "exactly once", 130},

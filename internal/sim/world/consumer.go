@@ -53,8 +53,9 @@ func (c *client) runConsumer() {
 // resume finds out where to go on: never before what was acknowledged.
 func (m *membership) resume() bool {
 	for _, u := range m.cursors {
-		u.offset = max(m.committedOf(m.member.group, m.topic, u.partition), 0)
+		// Asked before: the answer may be old when a consumer that stood still gets to see it.
 		least := m.w.history.lowest[m.lowestKey(u)]
+		u.offset = max(m.committedOf(m.member.group, m.topic, u.partition), 0)
 		if at, late := m.w.history.late[m.lowestKey(u)]; late {
 			least = min(least, at)
 		}

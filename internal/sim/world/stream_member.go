@@ -86,6 +86,7 @@ func (m *groupMember) join(c *client) ([]kafka.TopicPartition, bool) {
 	req.Protocols = append(req.Protocols, proto)
 	r := m.p.s.replicas[m.p.replica]
 	r.unanswered++
+	askedUs := c.w.nowUs
 	resp := c.askFor(req, versionOf(req, m.p.v2), 2*rebalanceMs*msInUs)
 	if resp == nil {
 		return nil, false
@@ -100,6 +101,7 @@ func (m *groupMember) join(c *client) ([]kafka.TopicPartition, bool) {
 		return nil, false
 	}
 	m.id, m.generation = j.MemberID, j.Generation
+	m.p.askedUs, m.p.grantedUs = askedUs, c.w.nowUs
 	sync := kmsg.NewPtrSyncGroupRequest()
 	sync.Group, sync.MemberID, sync.InstanceID, sync.Generation = jobName, m.id, &m.p.slot, m.generation
 	sync.ProtocolType, sync.Protocol = j.ProtocolType, j.Protocol

@@ -27,6 +27,8 @@ type worker struct {
 	v2       bool
 	commitMs int64
 	startUs  int64
+	// askedUs is when the newest JoinGroup was sent that was granted, grantedUs when its answer came.
+	askedUs, grantedUs int64
 
 	coroutines []*coroutine
 	pausedUs   int64

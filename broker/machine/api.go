@@ -130,6 +130,13 @@ type Out struct {
 	Topics  []TopicChange
 	// Features, when not nil, are the feature levels from now on.
 	Features *Features
+	Evicted  Evicted
+}
+
+// Evicted counts what was forgotten before its time because there was too much of it. Nothing with an open transaction is.
+type Evicted struct {
+	ProducerIDs      int // pairs of partition and producer id (producer.Config.MaxEntries)
+	TransactionalIDs int // txn.Config.MaxIDs and MaxIDBytes
 }
 
 // Unit is atomic: it is journaled whole or not at all. Meta holds the machine's records, Batches the record

@@ -262,16 +262,22 @@ func (m *Machine) makeRoom() bool {
 	if !m.producers.Full() {
 		return true
 	}
-	n, ok := m.producers.Oldest()
-	if ok {
-		m.forgetProducer(n)
-	}
-	return ok
+	return m.forgetOldestProducer(true)
 }
 
-func (m *Machine) forgetProducer(n producer.Name) {
+// forgetOldestProducer forgets the producer that was idle for the longest, because it has expired or is evicted to make room. It
+// reports false if all have open transactions.
+func (m *Machine) forgetOldestProducer(evicted bool) bool {
+	n, ok := m.producers.Oldest()
+	if !ok {
+		return false
+	}
+	if evicted {
+		m.step.out.Evicted.ProducerIDs++
+	}
 	payload := binary.AppendUvarint(m.beginRecord(), uint64(n.Partition))
 	m.record(kindProducerForgotten, binary.AppendVarint(payload, n.ProducerID))
+	return true
 }
 
 // appendBatch is step 13: the batch gets its place.

@@ -4,7 +4,6 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
-	"github.com/strandline-io/strandline/broker/machine/codec"
 	"github.com/strandline-io/strandline/broker/machine/txn"
 )
 
@@ -38,7 +37,7 @@ func (m *Machine) initProducerID(req *kmsg.InitProducerIDRequest) {
 		return
 	}
 	for _, e := range plan.Forget {
-		m.record(kindTxnExpire, codec.AppendString(m.beginRecord(), e.ID))
+		m.forgetTransactionalID(e.ID, true)
 	}
 	if plan.Abort != nil {
 		m.endTransaction(plan.Abort)

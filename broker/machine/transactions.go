@@ -119,18 +119,25 @@ func (m *Machine) tick() {
 		m.endTransaction(&ending)
 	}
 	for range maxExpiriesPerTick {
-		e, due := m.txns.Expired(now)
+		e, evicted, due := m.txns.Expired(now)
 		if !due {
 			break
 		}
-		m.record(kindTxnExpire, codec.AppendString(m.beginRecord(), e.ID))
+		m.forgetTransactionalID(e.ID, evicted)
 	}
 	for range maxExpiriesPerTick {
 		if at, ok := m.producers.NextExpiry(); !ok || at > now {
 			break
 		}
-		n, _ := m.producers.Oldest()
-		m.forgetProducer(n)
+		m.forgetOldestProducer(!m.producers.Expired(now))
 	}
 	m.groups.Tick((*groupContext)(m))
+}
+
+// forgetTransactionalID forgets an id that has expired, or that is evicted to make room.
+func (m *Machine) forgetTransactionalID(id string, evicted bool) {
+	if evicted {
+		m.step.out.Evicted.TransactionalIDs++
+	}
+	m.record(kindTxnExpire, codec.AppendString(m.beginRecord(), id))
 }

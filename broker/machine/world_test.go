@@ -10,7 +10,9 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/strandline-io/strandline/broker/machine/group"
 	"github.com/strandline-io/strandline/broker/machine/producer"
+	"github.com/strandline-io/strandline/broker/machine/txn"
 	"github.com/strandline-io/strandline/broker/record"
 )
 
@@ -31,11 +33,26 @@ type world struct {
 	late    map[uint64]any           // replies to earlier operations
 	quiet   bool                     // compare hashes only, for long runs
 	hungUp  bool                     // the last operation was answered with a Hangup
+	evicted Evicted                  // in all
+}
+
+// otherConfig is that of the machines that replay: as tight as can be, since replay must not depend on any setting. A start with
+// other settings would else find another state than the one before has left.
+var otherConfig = Config{
+	NodeID: 9, NoAutoCreate: true, DefaultPartitions: 1, MaxPartitionsPerTopic: 1, MaxPartitions: 1, MessageMaxBytes: 1,
+	Producer: producer.Config{ExpirationMs: 1, MaxEntries: 1, MaxRefused: 1},
+	Txn:      txn.Config{MaxTimeoutMs: 1, IDExpirationMs: 1, MaxIDs: 1, MaxGroupsPerTxn: 1},
+	Group: group.Config{
+		MinSessionTimeoutMs: 1, MaxSessionTimeoutMs: 1, InitialRebalanceDelayMs: 1, NewMemberJoinTimeoutMs: 1, MaxGroups: 1, MaxGroupSize: 1,
+		MaxConsumerGroupSize: 1, MaxPendingMembers: 1, MaxGroupBytes: 1, MaxStateBytes: 1, MaxOffsetsPerGroup: 1, MaxOffsetMetadataChars: 1,
+		ConsumerSessionTimeoutMs: 1, ConsumerHeartbeatMs: 1, AssignmentIntervalMs: 1, InlineAssignment: 1, OffsetsRetentionMs: 1, OffsetsCheckMs: 1,
+		Migration: group.MigrationDisabled,
+	},
 }
 
 func newWorld(t testing.TB, cfg Config) *world {
 	w := &world{
-		t: t, cfg: cfg, m: New(cfg), shadow: New(cfg), now: Now{WallMs: 1_700_000_000_000, EngineMs: 1000},
+		t: t, cfg: cfg, m: New(cfg), shadow: New(otherConfig), now: Now{WallMs: 1_700_000_000_000, EngineMs: 1000},
 		client: Client{ID: "c", Host: "127.0.0.1", Principal: "User:ANONYMOUS"},
 		logs:   map[PartitionID][][]byte{}, views: map[PartitionID]View{}, late: map[uint64]any{},
 	}
@@ -80,6 +97,8 @@ func (w *world) ask(req kmsg.Request, version int16) any {
 // follow keeps what the step wrote and checks it.
 func (w *world) follow(out *Out) {
 	w.t.Helper()
+	w.evicted.ProducerIDs += out.Evicted.ProducerIDs
+	w.evicted.TransactionalIDs += out.Evicted.TransactionalIDs
 	for i := range out.Units {
 		w.keep(&out.Units[i], out)
 	}
@@ -196,7 +215,11 @@ func (w *world) restart() {
 	snapshot := w.m.AppendSnapshot([]byte("head"))[4:]
 	hash := w.m.Hash()
 	for _, target := range []**Machine{&w.m, &w.shadow} {
-		m, err := Restore(w.cfg, snapshot)
+		cfg := w.cfg
+		if target == &w.shadow {
+			cfg = otherConfig
+		}
+		m, err := Restore(cfg, snapshot)
 		if err != nil {
 			w.t.Fatal(err)
 		}

@@ -82,6 +82,8 @@ type Config struct {
 	OnDeleted func([]machine.PartitionID)
 	OnTrimmed func([]machine.PartitionID)
 	OnMarks   func([]Mark)
+	// OnEvicted is told what was forgotten for want of room. It must not block.
+	OnEvicted func(machine.Evicted)
 }
 
 // EngineStart continues engine time over a restart: the last journaled value plus the wall's difference since, never
@@ -267,6 +269,9 @@ func (s *Sequencer) carryOut(a *Actions) {
 	}
 	if len(a.Marks) > 0 && s.cfg.OnMarks != nil {
 		s.cfg.OnMarks(a.Marks)
+	}
+	if a.Evicted != (machine.Evicted{}) && s.cfg.OnEvicted != nil {
+		s.cfg.OnEvicted(a.Evicted)
 	}
 	if len(a.Sealed) > 0 && s.cfg.OnSealed != nil {
 		s.cfg.OnSealed(a.Sealed)

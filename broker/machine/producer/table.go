@@ -34,15 +34,24 @@ func (t *Table) Oldest() (n Name, ok bool) {
 	return Name{Partition: t.idle.first.partition.id, ProducerID: t.idle.first.id}, true
 }
 
-// NextExpiry is the engine time at which Oldest expires.
+// NextExpiry is the engine time at which Oldest is to be forgotten: when it expires, or long ago if there are more producers
+// than the bound allows, which an earlier start may have left behind.
 func (t *Table) NextExpiry() (engineMs int64, ok bool) {
 	if t.idle.first == nil {
 		return 0, false
+	}
+	if t.count > t.cfg.MaxEntries {
+		return t.idle.first.touchedMs, true
 	}
 	if mutant.On("producers expire at half their time") {
 		return t.idle.first.touchedMs + t.cfg.ExpirationMs/2, true
 	}
 	return t.idle.first.touchedMs + t.cfg.ExpirationMs, true
+}
+
+// Expired reports whether Oldest has expired at engine time nowMs, whatever the bound.
+func (t *Table) Expired(nowMs int64) bool {
+	return t.idle.first != nil && t.idle.first.touchedMs+t.cfg.ExpirationMs <= nowMs
 }
 
 // Len is the number of remembered pairs of partition and producer id.

@@ -71,10 +71,14 @@ func (c *Coordinator) NextTimeout() (engineMs int64, ok bool) {
 	return c.open[0].deadlineMs(), true
 }
 
-// NextExpiry is when the next idle id is forgotten: see Expired.
+// NextExpiry is when the next idle id is forgotten: see Expired. If there are more ids than the bound allows, which an earlier
+// start may have left behind, that is long ago.
 func (c *Coordinator) NextExpiry() (engineMs int64, ok bool) {
-	if c.idle.first == nil {
+	switch {
+	case c.idle.first == nil:
 		return 0, false
+	case len(c.byID) > c.cfg.MaxIDs:
+		return c.idle.first.UpdatedMs, true
 	}
 	return c.idle.first.UpdatedMs + c.cfg.IDExpirationMs, true
 }

@@ -307,10 +307,16 @@ func (c *Coordinator) TimedOut(nowMs int64, newID func() int64) (Ending, bool) {
 	return c.open[0].end(false, true, !mutant.On("timeout does not fence"), newID), true
 }
 
-// Expired decides about the id that was idle for the longest, if that was too long at nowMs.
-func (c *Coordinator) Expired(nowMs int64) (Expire, bool) {
-	if t := c.idle.first; t != nil && !mutant.On("ids never expire") && t.UpdatedMs+c.cfg.IDExpirationMs <= nowMs {
-		return Expire{ID: t.ID}, true
+// Expired decides about the id that was idle for the longest, if that was too long at nowMs, or if there are more ids than the
+// bound allows: it is evicted then.
+func (c *Coordinator) Expired(nowMs int64) (e Expire, evicted, ok bool) {
+	t := c.idle.first
+	if t == nil || mutant.On("ids never expire") {
+		return Expire{}, false, false
 	}
-	return Expire{}, false
+	if t.UpdatedMs+c.cfg.IDExpirationMs <= nowMs {
+		return Expire{ID: t.ID}, false, true
+	}
+	evicted = len(c.byID) > c.cfg.MaxIDs
+	return Expire{ID: t.ID}, evicted, evicted
 }

@@ -171,7 +171,7 @@ func (w *world) tick() string {
 		s += fmt.Sprintf("; %s: %s", ending.Record.ID, w.apply(&ending))
 	}
 	for {
-		e, due := w.c.Expired(w.now)
+		e, _, due := w.c.Expired(w.now)
 		if !due {
 			return s
 		}

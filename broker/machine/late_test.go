@@ -5,6 +5,19 @@ import "testing"
 // What a client of transaction version 1 has sent by a connection that it gave up may come when its next transaction is open:
 // the epoch is the same, only the connection tells (KAFKA-17754; kafka-eos.md I.1). Connections are numbered as they come.
 
+var i1 = []rule{
+	{"I.1, a late EndTxn of version 1 does not end the next transaction", `
+		topic t 1
+		init v=2                          → pid=0 epoch=0
+		add v=3 conn=1 t/0                → ok
+		end v=3 conn=2 commit             → ok
+		add v=3 conn=2 t/0                → ok
+		end v=3 conn=1 commit             → hangup
+		end v=3 conn=3 commit             → ok`},
+}
+
+func TestLateRules(t *testing.T) { checkRules(t, Config{}, i1...) }
+
 // lateWorld has two topics and a producer of version 1, which has ended one transaction by connection 2 that it had begun by
 // connection 1.
 func lateWorld(t *testing.T, end string) *world {

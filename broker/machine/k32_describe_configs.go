@@ -70,6 +70,9 @@ func (m *Machine) configsOf(r *kmsg.DescribeConfigsRequestResource) ([]kmsg.Desc
 		if r.ResourceName != "" && r.ResourceName != formatInt(m.cfg.NodeID) {
 			return nil, refuse(kerr.InvalidRequest, "there is no broker %q, this one is %d", r.ResourceName, m.cfg.NodeID)
 		}
+		if r.ResourceName == "" {
+			return nil, nil // the cluster's defaults, which override none
+		}
 		return m.brokerConfigEntries(), nil
 	case kmsg.ConfigResourceTypeGroupConfig:
 		if !m.mayGroup(kmsg.ACLOperationDescribeConfigs, r.ResourceName) {

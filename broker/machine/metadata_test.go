@@ -216,7 +216,9 @@ func TestDescribeConfigs(t *testing.T) {
 			t.Errorf("topic %s: got %s, want %s", topic, got, want)
 		}
 	}
-	f(kmsg.ConfigResourceTypeBroker, "", 0)
+	if d := f(kmsg.ConfigResourceTypeBroker, "", 0); len(d.Configs) > 0 {
+		t.Errorf("defaults of all brokers: %+v, there are none", d.Configs)
+	}
 	f(kmsg.ConfigResourceTypeBroker, "2", kerr.InvalidRequest.Code)
 	f(kmsg.ConfigResourceTypeTopic, "u", 3)
 	f(kmsg.ConfigResourceTypeBrokerLogger, "1", kerr.InvalidRequest.Code)

@@ -92,6 +92,20 @@ func TestC7BothIsolationLevels(t *testing.T) {
 	}
 }
 
+// C.7: a marker is a record of the time at which it was written, for those who look by time; no reader gets it.
+func TestC7Markers(t *testing.T) {
+	c := dial(t, brokertest.Start(t, atNow()))
+	topic := createTopic(c, "t", 1)
+	p := initProducer(c, "p")
+	p.write("t", topic, 0, "a") // at time 1
+	p.end(true)
+	for _, timestamp := range []int64{2, nowMs, -3} {
+		if got := listOffset(c, "t", timestamp); got.Offset != 1 || got.Timestamp != nowMs {
+			t.Errorf("timestamp %d: %+v, want the marker at offset 1", timestamp, got)
+		}
+	}
+}
+
 // C.8: where each epoch ends, over three lives of a broker of which the second wrote nothing, and after records were deleted.
 func TestC8Epochs(t *testing.T) {
 	dir := brokertest.Dir(t.TempDir())

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/twmb/franz-go/pkg/kgo"
+
 	"github.com/strandline-io/strandline/test/peers"
 )
 
@@ -115,20 +117,39 @@ func copyUnderKills(t *testing.T) {
 // copyAsGroup has two copiers that share two partitions as a group while the broker is killed.
 func copyAsGroup(t *testing.T) {
 	const lines = 4000
-	b := broker(t, "--partitions", "2")
+	// Both begin in the first rebalance: it waits for more members, and they wait for the broker.
+	b := broker(t, "--partitions", "2", "--group-initial-rebalance-delay-ms", "3000")
 	fill(t, b, "group", 2, lines)
+	b.Kill()
 	group := func(id string) *copier {
 		return newCopier(t, b, "group", "--transactional-id", id, "--input-partition", "-1", "--group-mode", "--use-group-metadata")
 	}
-	one, other := group("one"), group("other")
-	one.WaitLine(t, "RebalanceComplete")
-	other.WaitLine(t, "RebalanceComplete")
-	for i := range 2 {
-		one.until(t, lines*(3-i)/4)
+	both := []*copier{group("one"), group("other")}
+	for _, c := range both {
+		c.WaitLine(t, "could not be established")
+	}
+	b.Again()
+	out, err := kgo.NewClient(kgo.SeedBrokers(b.Addr), kgo.ConsumeTopics("group-out"), kgo.FetchIsolationLevel(kgo.ReadCommitted()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	for seen, kill := 0, 1; kill <= 2; kill++ {
+		for seen < kill*2*lines/4 {
+			f := out.PollFetches(t.Context())
+			if err := f.Err0(); err != nil {
+				t.Fatal(err)
+			}
+			seen += f.NumRecords()
+		}
 		b.Kill()
 		b.Again()
 	}
-	one.end(t)
-	other.end(t)
+	for _, c := range both {
+		c.end(t)
+		if last := c.Output(); strings.Contains(last[strings.LastIndex(last, "{"):], `"totalProcessed":0`) {
+			t.Errorf("one copier had nothing to do:\n%s", last)
+		}
+	}
 	copied(t, b, "group", 2, lines)
 }

@@ -32,6 +32,24 @@ type engine struct {
 // other bounds.
 var partitionFiles = segment.Config{MaxDecodedBytes: maxUnpackedBytes(MaxRequestBytesLimit)}
 
+// reportSpace tells the log when there is no space for the journal, and when there is again.
+func reportSpace(cfg Config, events func(journal.Event)) func(journal.Event) {
+	low := false
+	return func(e journal.Event) {
+		was := low
+		if e.Kind == journal.SpaceChanged {
+			low = e.Err != nil
+		}
+		switch {
+		case low && !was:
+			cfg.Logger.Warn("there is no space for another journal segment: Produce is refused until there is", "bytes", cfg.JournalSegmentBytes, "error", e.Err)
+		case was && !low:
+			cfg.Logger.Info("there is space for the journal")
+		}
+		events(e)
+	}
+}
+
 // openEngine recovers what the data folder holds and starts the loop over it. Recovery reads the newest snapshot and
 // the journal behind it, so its time does not depend on the amount of data (V6).
 func openEngine(cfg Config) (*engine, error) {
@@ -61,7 +79,7 @@ func openEngine(cfg Config) (*engine, error) {
 		FS: disk, Dir: "journal", Durability: cfg.Durability, SegmentBytes: cfg.JournalSegmentBytes,
 		MaxUnitBytes: cfg.maxUnitBytes(),
 		Restore:      r.Restore, Extents: r.Place,
-	}, r.Replay, inbox.JournalEvent)
+	}, r.Replay, reportSpace(cfg, inbox.JournalEvent))
 	if err != nil {
 		return nil, openError(cfg, err)
 	}

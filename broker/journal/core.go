@@ -133,7 +133,9 @@ type Core struct {
 
 	slots       [2]group
 	queue       []*group // outstanding, oldest first
-	held        []Action // writes that wait until the background is done with their segment
+	held        []Action // writes that wait; see flush
+	growing     bool     // the newest write that was passed on makes or lengthens its file
+	noRoom      error    // why it could not: it is the first of held, until a tick
 	writtenSeq  uint64
 	durableSeq  uint64
 	unsynced    int64   // bytes written since the last sync was begun
@@ -177,6 +179,7 @@ func (c *Core) Append(units []Unit, out *Output) []Placed {
 	active := c.active()
 	placed := c.tail.encode(g, c.footer, units, c.durableSeq)
 	g.fileBytes = max(active.fileBytes, alignUp(c.tail.pos+c.footer.size))
+	g.grows = g.grows || g.fileBytes > active.fileBytes
 	active.fileBytes = g.fileBytes
 	active.endPos, active.lastCRC = c.tail.pos, c.tail.prevCRC
 	active.filledTo = max(active.filledTo, c.tail.pos)
@@ -233,7 +236,10 @@ func (c *Core) roll(need int64, g *group) {
 	old.lastSeq, old.footer = c.tail.nextSeq-1, c.footer
 	next := c.takeNext(old.number + 1)
 	next.firstSeq, next.prevCRC = c.tail.nextSeq, c.tail.prevCRC
-	next.fileBytes = max(next.fileBytes, c.cfg.segmentBytes, alignUp(need)+dataStart+2*blockBytes)
+	if least := alignUp(need) + dataStart + 2*blockBytes; next.fileBytes < least {
+		next.fileBytes = max(least, c.newBytes())
+		g.grows = true
+	}
 	c.segments = append(c.segments, next)
 	c.footer = &footer{free: c.footer.free}
 	old.footer.free = nil
@@ -242,13 +248,29 @@ func (c *Core) roll(need int64, g *group) {
 	g.header(c.tail.enter(next.number, c.durableSeq))
 }
 
-// write passes a write on, unless the background is still busy with the file.
-func (c *Core) write(a Action, out *Output) {
-	if len(c.held) > 0 || c.busyWith(a.segment) {
-		c.held = append(c.held, a)
-		return
+// newBytes is how long a segment is made that was not prepared: short where there is no space for a whole one, so that
+// what must go on does as long as the disk has any.
+func (c *Core) newBytes() int64 {
+	if c.prepareErr != nil {
+		return alignUp(c.cfg.segmentBytes/shortSegments) + dataStart + 2*blockBytes
 	}
-	out.Actions = append(out.Actions, a)
+	return c.cfg.segmentBytes
+}
+
+// write passes a write on when its turn comes.
+func (c *Core) write(a Action, out *Output) {
+	c.held = append(c.held, a)
+	c.flush(out)
+}
+
+// flush passes writes on, in order, but none whose file the background is busy with, and none behind one that may yet
+// find no space.
+func (c *Core) flush(out *Output) {
+	for len(c.held) > 0 && !c.growing && c.noRoom == nil && !c.busyWith(c.held[0].segment) {
+		c.growing = c.held[0].group.grows
+		out.Actions = append(out.Actions, c.held[0])
+		c.held = slices.Delete(c.held, 0, 1)
+	}
 }
 
 // Handle takes in and appends the answers to out. The first failure ends everything: one Failed event, then silence.
@@ -277,6 +299,7 @@ func (c *Core) Handle(in Input, out *Output) {
 	if c.failed != nil {
 		return
 	}
+	c.flush(out)
 	c.sync(out)
 	c.background(out)
 }
@@ -287,19 +310,23 @@ func (c *Core) fail(err error, out *Output) {
 		return
 	}
 	c.failed = err
-	c.held = nil
+	c.held, c.noRoom = nil, nil
 	out.Events = append(out.Events, Event{Kind: Failed, Err: err})
 }
 
 // written notes that the oldest unwritten group is with the operating system.
 func (c *Core) written(in Input, out *Output) {
+	at := slices.IndexFunc(c.queue, func(g *group) bool { return !g.written })
+	if in.full && !c.stopping {
+		c.waitForRoom(c.queue[at], in.err, out)
+		return
+	}
 	if in.err != nil {
 		c.fail(in.err, out)
 		return
 	}
-	at := slices.IndexFunc(c.queue, func(g *group) bool { return !g.written })
 	g := c.queue[at]
-	g.written = true
+	g.written, c.growing = true, c.growing && !g.grows
 	c.writtenSeq = g.lastSeq
 	c.unsynced += g.release()
 	if last := len(c.dirty) - 1; last >= 0 && c.dirty[last].segment == g.segment {
@@ -308,8 +335,34 @@ func (c *Core) written(in Input, out *Output) {
 		c.dirty = append(c.dirty, dirty{g.segment, g.lastSeq})
 	}
 	out.Events = append(out.Events, Event{Kind: Written, Seq: g.lastSeq})
+	if g.grows && c.prepareErr != nil && c.next != nil && len(c.spares) >= preparedSpares {
+		c.prepareErr = nil // nothing else wants space
+		out.Events = append(out.Events, Event{Kind: SpaceChanged})
+	}
 	if c.cfg.durability == DurabilityWrite {
 		c.queue = slices.Delete(c.queue, at, at+1)
+	}
+}
+
+// waitForRoom keeps a write that found no space, and with it all behind it: nothing of it is on the disk, and nobody was
+// told of it. It asks for no more than it needs from now on.
+func (c *Core) waitForRoom(g *group, err error, out *Output) {
+	c.growing, c.noRoom = false, err
+	c.held = slices.Insert(c.held, 0, Action{Lane: LaneWrite, kind: actWrite, segment: g.segment, group: g})
+	s := c.segment(g.segment)
+	written := s.footer
+	if s == c.active() {
+		written = c.footer
+	}
+	s.fileBytes = alignUp(s.endPos + written.size)
+	for i := range c.held {
+		if a := &c.held[i]; a.segment == g.segment {
+			a.group.grows, a.group.fileBytes, a.sizeBytes = true, s.fileBytes, s.fileBytes
+		}
+	}
+	if c.prepareErr == nil {
+		c.prepareErr = err
+		out.Events = append(out.Events, Event{Kind: SpaceChanged, Err: err})
 	}
 }
 
@@ -357,6 +410,9 @@ func (c *Core) Sync(out *Output) {
 // Stop begins the end: nothing more is appended, what was is synced. See Quiet.
 func (c *Core) Stop(out *Output) {
 	c.stopping = true
+	if c.noRoom != nil {
+		c.fail(c.noRoom, out)
+	}
 	if c.failed == nil {
 		c.sync(out)
 		c.background(out)

@@ -8,6 +8,7 @@ const (
 	ticksBeforeZero = 5        // after the start, which should be over first
 	preparedSpares  = 1        // made ahead: the reserve when the disk is full
 	recycledSpares  = 3        // kept of freed segments
+	shortSegments   = 64       // so much shorter is one that is made on a full disk
 )
 
 // pool is the part of a Core that prepares, seals and frees segments behind the writes, one action at a time.
@@ -187,8 +188,7 @@ func (c *Core) backgroundDone(in Input, out *Output) {
 	case actZero:
 		c.zeroed(a, in)
 	}
-	out.Actions = append(out.Actions, c.held...)
-	c.held = c.held[:0]
+	c.flush(out)
 }
 
 func (c *Core) segment(number uint64) *segment {
@@ -318,7 +318,7 @@ func (c *Core) tick() {
 		c.zeroBudget = zeroPerTick
 		c.rollEarly = c.rollEarly || c.betterNext()
 	}
-	c.retry = true
+	c.retry, c.noRoom = true, nil
 	for _, s := range c.segments {
 		s.stuck = s.stuck && s.readers
 	}
@@ -338,7 +338,7 @@ func (c *Core) WantsTick() bool {
 		return false
 	}
 	stuck := func(s *segment) bool { return s.stuck && !s.readers }
-	return c.prepareErr != nil || c.fillable() || slices.ContainsFunc(c.segments, stuck) ||
+	return c.prepareErr != nil || c.noRoom != nil || c.fillable() || slices.ContainsFunc(c.segments, stuck) ||
 		c.cfg.durability == DurabilityWrite && c.writtenSeq > c.durableSeq
 }
 

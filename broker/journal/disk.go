@@ -44,7 +44,8 @@ func (d *disk) do(a Action) Input {
 	in := Input{segment: a.segment, seq: a.seq}
 	switch a.kind {
 	case actWrite:
-		in.kind, in.err = inWritten, d.write(a)
+		in.kind = inWritten
+		in.full, in.err = d.write(a)
 	case actSync:
 		in.kind, in.err = inSynced, d.sync(a.segments)
 	case actFooter:
@@ -75,19 +76,22 @@ func (d *disk) put(number uint64, s *openSegment) {
 	d.files[number] = s
 }
 
-func (d *disk) write(a Action) error {
+// write writes a group. full is that err is want of space before anything of it was written.
+func (d *disk) write(a Action) (full bool, err error) {
 	s := d.lookup(a.segment)
 	if s == nil || s.fileBytes < a.sizeBytes || !s.named {
 		if err := d.ensure(a.segment, a.sizeBytes); err != nil {
-			return fmt.Errorf("make room in journal segment %d: %w", a.segment, err)
+			s = d.lookup(a.segment)
+			full = errors.Is(err, vfs.ErrNoSpace) && (s == nil || s.fileBytes < a.sizeBytes)
+			return full, fmt.Errorf("make room in journal segment %d: %w", a.segment, err)
 		}
 		s = d.lookup(a.segment)
 	}
 	if err := s.file.WriteVecAt(a.group.bufs, a.group.pos); err != nil {
-		return fmt.Errorf("write %s at offset %d: %w", s.name, a.group.pos, err)
+		return false, fmt.Errorf("write %s at offset %d: %w", s.name, a.group.pos, err)
 	}
 	failpoint.Hit("journal.written")
-	return nil
+	return false, nil
 }
 
 func (d *disk) sync(segments []uint64) error {

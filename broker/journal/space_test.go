@@ -1,7 +1,9 @@
 package journal
 
 import (
+	"bytes"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/strandline-io/strandline/internal/vfs"
@@ -110,15 +112,76 @@ func TestReserveForALargeGroup(t *testing.T) {
 	}
 }
 
-func TestAppendWithoutAskingOnAFullDisk(t *testing.T) {
+// TestWritesWaitForSpace: what is decided and finds no space for its file waits, in order, and ends nothing.
+func TestWritesWaitForSpace(t *testing.T) {
+	for _, large := range []int{200_000, 2_000} { // in the segment that is empty; in the next one
+		disk := vfs.NewMem()
+		j, o := openStepped(t, disk)
+		if large < 200_000 {
+			disk.SetCapacity(disk.UsedBytes())
+		}
+		drain(j)
+		disk.SetCapacity(disk.UsedBytes())
+		var units []Unit
+		for j.Room() {
+			units = append(units, Unit{Meta: bytes.Repeat([]byte{byte(len(units))}, large)})
+			appendUnits(j, units[len(units)-1])
+		}
+		if _, low := j.Space(); !low || !strings.Contains(kinds(o.events), "S") || len(units) < 2 {
+			t.Fatalf("low %t, events %+v", low, o.events)
+		}
+		written := strings.Count(kinds(o.events), "W")
+		j.Tick()
+		drain(j)
+		if got := kinds(o.events); strings.Contains(got, "F") || strings.Count(got, "W") != written || !j.WantsTick() {
+			t.Fatalf("events %q, wants a tick: %t", got, j.WantsTick())
+		}
+		disk.SetCapacity(-1)
+		j.Tick()
+		drain(j)
+		if _, low := j.Space(); low || !j.Room() || strings.Count(kinds(o.events), "W") != len(units) {
+			t.Fatalf("with space again: low %t, events %q of %d units", low, kinds(o.events), len(units))
+		}
+		must(t, j.Close())
+		j, o = openStepped(t, disk)
+		checkReplayed(t, j, o.replayed, units)
+	}
+}
+
+// TestCloseDoesNotWaitForSpace: it says what was not written, which nobody was told of.
+func TestCloseDoesNotWaitForSpace(t *testing.T) {
 	disk := vfs.NewMem()
-	j, o := openStepped(t, disk)
+	j, _ := openStepped(t, disk)
 	drain(j)
 	disk.SetCapacity(disk.UsedBytes())
 	appendUnits(j, Unit{Meta: make([]byte, 200_000)})
-	if last := o.events[len(o.events)-1]; last.Kind != Failed || !errors.Is(last.Err, vfs.ErrNoSpace) {
-		t.Fatalf("events %+v", o.events)
+	if err := j.Close(); !errors.Is(err, vfs.ErrNoSpace) {
+		t.Fatal(err)
 	}
+	j, o := openStepped(t, disk)
+	checkReplayed(t, j, o.replayed, nil)
+}
+
+// TestSmallDisk: where a whole segment never has space, short ones serve, and space stays low.
+func TestSmallDisk(t *testing.T) {
+	disk := vfs.NewMem()
+	disk.SetCapacity(1 << 20)
+	f := func(appended []Unit, more int) []Unit {
+		j, o := openStepped(t, disk, func(c *FileConfig) { c.SegmentBytes = 32 << 20 })
+		checkReplayed(t, j, o.replayed, appended)
+		drain(j)
+		for range more {
+			u := Unit{Meta: make([]byte, 3000)}
+			appended = append(appended, u)
+			appendUnits(j, u)
+		}
+		if _, low := j.Space(); !low || strings.Contains(kinds(o.events), "F") {
+			t.Fatalf("low %t, events %q", low, kinds(o.events))
+		}
+		must(t, j.Close())
+		return appended
+	}
+	f(f(nil, 3), 4)
 }
 
 func TestOpenOnAFullDisk(t *testing.T) {

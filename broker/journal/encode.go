@@ -42,7 +42,7 @@ type group struct {
 	lastSeq   uint64
 	fileBytes int64 // what the file must be long for it
 	written   bool
-	grows     bool  // its file is missing or shorter than that
+	grows     bool // its file is missing or shorter than that
 
 	arena  []byte
 	pieces []piece

@@ -26,8 +26,6 @@ var rules = []rule{
 	{"CreateTopics: the id of a topic that is only validated", 19, createdInTheory},
 	{"Produce: TRANSACTION_ABORTABLE and INVALID_TXN_STATE, by the company that a request is in", 0, abortable},
 	{"TxnOffsetCommit: TRANSACTION_ABORTABLE and INVALID_TXN_STATE, by the company that a request is in", 28, abortableOffsets},
-	// Reported, not mended yet:
-	{"OffsetFetch: pending offsets without a committed one, of all topics", 9, fetchPendingOnly},
 	{"EndTxn: v5 with the epoch before, the transaction was ended by v4", 26, endOfOld},
 	{"ListOffsets: the largest timestamp, with markers and removed records", 2, maxTimestampOfMarker},
 }
@@ -121,35 +119,6 @@ func fetchOutOfRange(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
 	}
 	q.HighWatermark, q.LastStableOffset, q.LogStartOffset = p.HighWatermark, p.LastStableOffset, p.LogStartOffset
 	return true
-}
-
-func fetchPendingOnly(rq kmsg.Request, ra, rb kmsg.Response) (met bool) {
-	req := rq.(*kmsg.OffsetFetchRequest)
-	for _, r := range []*kmsg.OffsetFetchResponse{ra.(*kmsg.OffsetFetchResponse), rb.(*kmsg.OffsetFetchResponse)} {
-		if req.Version < 8 && req.Topics == nil {
-			for i := range r.Topics {
-				r.Topics[i].Partitions = slices.DeleteFunc(r.Topics[i].Partitions, func(p kmsg.OffsetFetchResponseTopicPartition) bool {
-					met = met || p.ErrorCode == kerr.UnstableOffsetCommit.Code
-					return p.ErrorCode == kerr.UnstableOffsetCommit.Code && p.Offset == -1
-				})
-			}
-			r.Topics = slices.DeleteFunc(r.Topics, func(t kmsg.OffsetFetchResponseTopic) bool { return len(t.Partitions) == 0 })
-		}
-		for i := range min(len(r.Groups), len(req.Groups)) {
-			g := &r.Groups[i]
-			if req.Groups[i].Topics != nil {
-				continue
-			}
-			for k := range g.Topics {
-				g.Topics[k].Partitions = slices.DeleteFunc(g.Topics[k].Partitions, func(p kmsg.OffsetFetchResponseGroupTopicPartition) bool {
-					met = met || p.ErrorCode == kerr.UnstableOffsetCommit.Code
-					return p.ErrorCode == kerr.UnstableOffsetCommit.Code && p.Offset == -1
-				})
-			}
-			g.Topics = slices.DeleteFunc(g.Topics, func(t kmsg.OffsetFetchResponseGroupTopic) bool { return len(t.Partitions) == 0 })
-		}
-	}
-	return met
 }
 
 // abortable: Apache Kafka verifies batches of several clients in one request and then answers all as the version of one of

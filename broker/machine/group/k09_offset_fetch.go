@@ -150,8 +150,8 @@ func (f *offsetFetch) topic(g *group, t kmsg.OffsetFetchRequestGroupTopic) kmsg.
 	return out
 }
 
-// wholeTopic lists a topic's offsets. A partition that has only pending ones is an error to who asks for stable
-// offsets, and is left out otherwise.
+// wholeTopic lists a topic's committed offsets. A partition that has only pending ones is left out, also for who asks for
+// stable offsets: only who names it learns that one is on its way.
 func (f *offsetFetch) wholeTopic(t *topicOffsets) kmsg.OffsetFetchResponseGroupTopic {
 	out := kmsg.OffsetFetchResponseGroupTopic{Topic: t.name}
 	f.budgetBytes -= len(t.name) + len(t.entries)*partitionAnswerBytes
@@ -163,7 +163,7 @@ func (f *offsetFetch) wholeTopic(t *topicOffsets) kmsg.OffsetFetchResponseGroupT
 		out.TopicID = id
 	}
 	for _, e := range t.entries {
-		if e.committed != nil || f.stable {
+		if e.committed != nil {
 			out.Partitions = append(out.Partitions, f.partition(e.partition, e))
 		}
 	}

@@ -46,6 +46,13 @@ func TestKcat(t *testing.T) {
 			t.Fatalf("kcat read %d bytes, want the %d bytes that it wrote", len(got), len(input))
 		}
 	})
+	r.try(t, committed, "yes", func(t *testing.T) {
+		kept := abortedBetween(t, b.Addr, "aborted")
+		got := kcat(t, "", "-C", "-t", "aborted", "-e", "-f", `%s\n`, "-X", "isolation.level=read_committed")
+		if n := strings.Count(got, "kept-"); n != kept || strings.Contains(got, "gone-") {
+			t.Fatalf("of %d committed records kcat shows %d, among %d lines", kept, n, strings.Count(got, "\n"))
+		}
+	})
 	r.try(t, groups, "commit, resume", func(t *testing.T) {
 		read := func(written int) []string {
 			out := kcat(t, "", "-G", "kcat-group", "-X", "auto.offset.reset=earliest", "-e", "-f", `%s\n`, "kcat-grouped")

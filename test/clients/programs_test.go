@@ -3,6 +3,7 @@
 package clients
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -22,10 +23,16 @@ type program struct {
 	b       *peers.Program
 }
 
-func (p *program) step(name string, args ...string) *exec.Cmd {
+// stepMax ends a step that hangs, so that the test fails with what it has said.
+const stepMax = 2 * time.Minute
+
+func (p *program) step(t *testing.T, name string, args ...string) *exec.Cmd {
+	t.Helper()
 	all := append(append([]string{}, p.command...), p.b.Addr, name)
 	all = append(all, args...)
-	cmd := exec.Command(all[0], all[1:]...)
+	ctx, cancel := context.WithTimeout(context.Background(), stepMax)
+	t.Cleanup(cancel)
+	cmd := exec.CommandContext(ctx, all[0], all[1:]...)
 	cmd.Env = append(os.Environ(), p.env...)
 	return cmd
 }
@@ -34,7 +41,7 @@ func (p *program) step(name string, args ...string) *exec.Cmd {
 func (p *program) ok(name string, args ...string) func(t *testing.T) {
 	return func(t *testing.T) {
 		t.Helper()
-		contains(t, name, peers.Run(t, p.step(name, args...)), "ok")
+		contains(t, name, peers.Run(t, p.step(t, name, args...)), "ok")
 	}
 }
 
@@ -52,7 +59,7 @@ func (p *program) killed(name string) func(t *testing.T) {
 	return func(t *testing.T) {
 		t.Helper()
 		p.ok("prepare")(t)
-		contains(t, name, runUnderKills(t, p.b, 700*time.Millisecond, p.step(name)), "ok")
+		contains(t, name, runUnderKills(t, p.b, 700*time.Millisecond, p.step(t, name)), "ok")
 	}
 }
 

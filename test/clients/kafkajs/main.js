@@ -47,6 +47,21 @@ async function until(holds, text) {
   }
 }
 
+// again calls f until it works: much of the client gives up when the broker goes away in the midst of it.
+async function again(f) {
+  for (const since = Date.now(); ;) {
+    try {
+      return await f()
+    } catch (e) {
+      if (Date.now() - since > patience) {
+        throw e
+      }
+      console.error('again after', e.message)
+      await pause(100)
+    }
+  }
+}
+
 async function topic(name, numPartitions) {
   const admin = kafka.admin()
   await admin.connect()
@@ -68,8 +83,8 @@ async function send(name, all, options = {}, compression = CompressionTypes.None
 // read reads n values as the only member of a new group, committing each batch.
 async function read(name, n, { groupId = 'reader-' + name, readUncommitted = false } = {}) {
   const consumer = kafka.consumer({ groupId, readUncommitted, maxWaitTimeInMs: 200 })
-  await consumer.connect()
-  await consumer.subscribe({ topics: [name], fromBeginning: true })
+  await again(() => consumer.connect())
+  await again(() => consumer.subscribe({ topics: [name], fromBeginning: true }))
   const got = []
   await consumer.run({ eachMessage: async ({ message }) => { got.push(message.value.toString()) } })
   await until(() => got.length >= n, () => `${got.length} of ${n} records`)
@@ -98,17 +113,18 @@ async function idempotence() {
 // again. After an error of unknown outcome a new producer ends what is open, and the group's offset says what was committed.
 async function copy(from, to, count, wait = 0) {
   const admin = kafka.admin()
-  await admin.connect()
-  const committed = async () => {
+  await again(() => admin.connect())
+  const committed = () => again(async () => {
     const [found] = await admin.fetchOffsets({ groupId: from, topics: [from] })
     return Math.max(0, Number(found.partitions[0].offset))
-  }
+  })
   let producer, done = 0, attempts = 0
+  const begin = () => again(async () => {
+    producer = kafka.producer({ transactionalId: to, idempotent: true, maxInFlightRequests: 1 })
+    await producer.connect()
+  })
+  await begin()
   const transaction = async batch => {
-    if (!producer) {
-      producer = kafka.producer({ transactionalId: to, idempotent: true, maxInFlightRequests: 1 })
-      await producer.connect()
-    }
     attempts++
     const next = String(Number(batch[batch.length - 1].offset) + 1)
     const txn = await producer.transaction()
@@ -126,8 +142,8 @@ async function copy(from, to, count, wait = 0) {
     }
   }
   const consumer = kafka.consumer({ groupId: from, maxWaitTimeInMs: 200 })
-  await consumer.connect()
-  await consumer.subscribe({ topics: [from], fromBeginning: true })
+  await again(() => consumer.connect())
+  await again(() => consumer.subscribe({ topics: [from], fromBeginning: true }))
   await consumer.run({
     autoCommit: false,
     eachBatch: async ({ batch, heartbeat }) => {
@@ -143,10 +159,8 @@ async function copy(from, to, count, wait = 0) {
           await pause(wait)
         } catch (e) {
           console.error('at', done, 'again after', e.message)
-          const old = producer
-          producer = undefined
-          await old?.disconnect().catch(() => {})
-          await pause(50)
+          await producer.disconnect().catch(() => {})
+          await begin() // what is open has ended before the offset is asked for
         }
         await heartbeat().catch(() => {})
       }
@@ -238,7 +252,7 @@ async function prepare() {
 async function kills() {
   const want = values('v', 0, 600)
   const producer = kafka.producer({ idempotent: true, maxInFlightRequests: 1 })
-  await producer.connect()
+  await again(() => producer.connect())
   for (const value of want) {
     await producer.send({ topic: 'kjs-killed', messages: [{ value }] })
   }

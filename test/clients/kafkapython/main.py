@@ -1,4 +1,5 @@
 """What a user does with kafka-python, step by step: main.py BROKER STEP. Prints ok, or ends with what was wrong."""
+import os
 import sys
 import threading
 import time
@@ -77,6 +78,26 @@ def idempotence():
     assert [r.value for r in take(consumer("kp-idempotent"), 2000)] == [b"v%d" % i for i in range(2000)]
 
 
+def bounded(call, *args):
+    """A call of a transactional producer, which this client may never end when the broker was killed in the midst of it."""
+    box = []
+
+    def work():
+        try:
+            box.append((call(*args), None))
+        except Exception as e:
+            box.append((None, e))
+
+    t = threading.Thread(target=work, daemon=True)
+    t.start()
+    t.join(10)
+    if not box:
+        raise KafkaError("%s does not end" % call.__name__)
+    if box[0][1] is not None:
+        raise box[0][1]
+    return box[0][0]
+
+
 def copy(source, sink, count, pause=0.0):
     """Copies in transactions of ten with the offsets among them; each third is aborted and done again."""
     reader = consumer(source, group=source, isolation_level="read_committed")
@@ -87,20 +108,21 @@ def copy(source, sink, count, pause=0.0):
         try:
             if transactional is None:
                 transactional = producer(transactional_id=sink, linger_ms=1)
-                transactional.init_transactions()
+                bounded(transactional.init_transactions)
+                done = back(reader, source)  # only now: offsets of a transaction that is open are waited for
             batch = take(reader, min(10, count - done))
             attempt += 1
             transactional.begin_transaction()
             for r in batch:
                 transactional.send(sink, key=r.key, value=r.value)
             ends = {TopicPartition(r.topic, r.partition): OffsetAndMetadata(r.offset + 1, "", -1) for r in batch}
-            transactional.send_offsets_to_transaction(ends, reader.group_metadata())
+            bounded(transactional.send_offsets_to_transaction, ends, reader.group_metadata())
             if attempt % 3 == 0:
-                transactional.flush()
-                transactional.abort_transaction()
+                bounded(transactional.flush)
+                bounded(transactional.abort_transaction)
                 back(reader)
                 continue
-            transactional.commit_transaction()
+            bounded(transactional.commit_transaction)
             done += len(batch)
             since = time.monotonic()
             time.sleep(pause)
@@ -110,9 +132,8 @@ def copy(source, sink, count, pause=0.0):
             # The outcome is unknown or an abort: a new producer ends what is open, and the offsets say what was committed.
             print("again after", repr(e), file=sys.stderr)
             if transactional is not None:
-                transactional.close(timeout=1)
-                transactional = None
-            done = back(reader, source)
+                old, transactional = transactional, None
+                threading.Thread(target=old.close, args=(1,), daemon=True).start()
     reader.close()
     return attempt
 
@@ -233,4 +254,5 @@ def prepare():
 
 
 {f.__name__: f for f in (produce, idempotence, transactions, committed, groups, admin, prepare, kills)}[sys.argv[2]]()
-print("ok")
+print("ok", flush=True)
+os._exit(0)  # threads of producers that were given up may go on for minutes

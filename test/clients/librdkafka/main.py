@@ -85,14 +85,19 @@ def idempotence():
 def copy(source, sink, count, pause=0.0):
     """Copies in transactions of ten with the offsets among them; each third is aborted and done again."""
     reader = consumer(source, source, **isolated("read_committed"))
-    p = batch = None
+    p = batch = lost = None
     done, attempt, since = 0, 0, time.monotonic()
     while done < count:
         assert time.monotonic() - since < PATIENCE, "no progress at %d" % done
         try:
             if p is None:
                 p = producer(transactional_id=sink)
-                p.init_transactions(30)
+                retriable(p.init_transactions)
+                lost = True
+            if lost:  # only now: offsets of a transaction that is open are waited for
+                back(reader)
+                done, batch, lost = sum(max(0, t.offset) for t in offsets(reader, source)), None, False
+                continue
             if batch is None:
                 batch = take(reader, min(10, count - done))
             attempt += 1
@@ -116,8 +121,7 @@ def copy(source, sink, count, pause=0.0):
                 retriable(p.abort_transaction)
             else:
                 p = None  # a new producer ends what is open, and the offsets say what was committed
-            back(reader)
-            done, batch = sum(max(0, t.offset) for t in offsets(reader, source)), None
+            lost = True
     assert sum(max(0, t.offset) for t in offsets(reader, source)) == count
     reader.close()
     return attempt

@@ -109,6 +109,8 @@ func (c *comparison) field(path, name string, ours int64, a, b reflect.Value) {
 		c.agree(path, "generation of "+c.group, 0, a.Int(), b.Int())
 	case name == "TopicID":
 		c.agree(path, "topic", 0, a.Interface(), b.Interface())
+	case name == "SessionID":
+		c.agree(path, "session", 0, a.Int(), b.Int())
 	case name == "MemberID" && a.Kind() == reflect.String, name == "LeaderID" && a.Kind() == reflect.String, name == "Leader" && a.Kind() == reflect.String:
 		c.agree(path, "member", 0, a.String(), b.String())
 	case strings.Contains(name, "Timestamp") || name == "LogAppendTime":

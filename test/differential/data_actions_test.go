@@ -31,20 +31,37 @@ func (w *world) produce() step {
 	if w.chance(4) {
 		w.spoil(req, &b)
 	}
-	return one(p.client, req, func(r kmsg.Response) {
-		resp := r.(*kmsg.ProduceResponse)
-		if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 || resp.Topics[0].Partitions[0].ErrorCode != 0 || b.producer != p.pid {
-			return
+	return one(p.client, req, func(r kmsg.Response) { w.produced(p, at, b, next, r.(*kmsg.ProduceResponse)) })
+}
+
+// produced remembers a batch that went in; next tells whether the producer goes on after it.
+func (w *world) produced(p *producer, at place, b batch, next bool, resp *kmsg.ProduceResponse) {
+	if w.refused(at, resp) || b.producer != p.pid {
+		return
+	}
+	p.open[at] = p.open[at] || b.transactional
+	p.sent = append(p.sent, sent{at, b})
+	if len(p.sent) > 8 {
+		p.sent = p.sent[1:]
+	}
+	if next && b.epoch == p.epoch {
+		p.next[at] = int32((int64(b.sequence) + int64(b.records)) % (1 << 31))
+	}
+}
+
+// refused looks a partition up in an answer.
+func (w *world) refused(at place, resp *kmsg.ProduceResponse) bool {
+	for _, t := range resp.Topics {
+		if t.Topic != at.topic && (t.TopicID == ([16]byte{}) || t.TopicID != w.topics[at.topic]) {
+			continue
 		}
-		p.open[at] = p.open[at] || b.transactional
-		p.sent = append(p.sent, sent{at, b})
-		if len(p.sent) > 8 {
-			p.sent = p.sent[1:]
+		for _, p := range t.Partitions {
+			if p.Partition == at.partition {
+				return p.ErrorCode != 0
+			}
 		}
-		if next && b.epoch == p.epoch {
-			p.next[at] = int32((int64(b.sequence) + int64(b.records)) % (1 << 31))
-		}
-	})
+	}
+	return true
 }
 
 // batch is the next one of a producer, as a rule; the second result tells whether its sequence follows.

@@ -23,6 +23,7 @@ type exchange struct {
 // step is what is done before the next answers are compared. Several exchanges are all sent before the first answer is
 // read: members of a group that wait for each other.
 type step struct {
+	until     func(d *driver) error // waits for what must have happened on both before
 	exchanges []exchange
 	after     func(answers []kmsg.Response) // ours, nil where the connection was closed
 }
@@ -46,6 +47,11 @@ const settleWithin = 5 * time.Second
 
 // do runs one step. The error says how the answers differ.
 func (d *driver) do(s step) error {
+	if s.until != nil {
+		if err := s.until(d); err != nil {
+			return err
+		}
+	}
 	var answers []kmsg.Response
 	if len(s.exchanges) == 1 {
 		a, err := d.single(s.exchanges[0])
@@ -178,12 +184,37 @@ func (d *driver) compare(req kmsg.Request, a kmsg.Response, errA error, b kmsg.R
 		}
 		return []string{fmt.Sprintf("answer: %s, Apache Kafka %s", describeAnswer(a), describeAnswer(b))}
 	}
+	for _, r := range []kmsg.Response{a, b} {
+		if f, ok := r.(*kmsg.FetchResponse); ok {
+			gather(f)
+		}
+	}
 	for _, r := range rules {
-		if r.key == req.Key() && r.met(req, a, b) {
+		if r.key == req.Key() && r.met(&d.names, req, a, b) {
 			d.intended[r.name]++
 		}
 	}
 	return d.names.compare(d.prefix, req, a, b)
+}
+
+// gather puts the partitions of a topic together that a fetch session gives apart, because it turns its partitions round.
+func gather(r *kmsg.FetchResponse) {
+	type key struct {
+		name string
+		id   [16]byte
+	}
+	at := map[key]int{}
+	var out []kmsg.FetchResponseTopic
+	for _, t := range r.Topics {
+		k := key{t.Topic, t.TopicID}
+		if i, ok := at[k]; ok {
+			out[i].Partitions = append(out[i].Partitions, t.Partitions...)
+			continue
+		}
+		at[k] = len(out)
+		out = append(out, t)
+	}
+	r.Topics = out
 }
 
 // reading requests change nothing: they may be asked again until the answer rests.
@@ -198,6 +229,9 @@ var passing = []*kerr.Error{
 
 // again reports whether Apache Kafka should be asked again.
 func again(req kmsg.Request, a, b kmsg.Response) bool {
+	if f, ok := req.(*kmsg.FetchRequest); ok && (f.SessionID != 0 || f.SessionEpoch == 0) {
+		return false // every request of a session counts
+	}
 	if reading[req.Key()] {
 		return true
 	}
@@ -258,20 +292,36 @@ func (d *driver) settle(req kmsg.Request, a kmsg.Response) error {
 
 // rest waits until a transaction has no step of its end before it on Apache Kafka.
 func (d *driver) rest(id string) error {
+	return d.kafka.leaves(id, func(state string) bool { return strings.HasPrefix(state, "Prepare") })
+}
+
+// timedOut waits until a transaction is over on both sides.
+func (d *driver) timedOut(id string) error {
+	d.note("    until both have aborted the transaction of %s", id)
+	for _, s := range []*side{d.ours, d.kafka} {
+		if err := s.leaves(id, func(state string) bool { return state == "Ongoing" || strings.HasPrefix(state, "Prepare") }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leaves waits until a transaction is in another state.
+func (s *side) leaves(id string, in func(state string) bool) error {
 	deadline := time.Now().Add(settleWithin)
 	for {
 		req := kmsg.NewPtrDescribeTransactionsRequest()
 		req.TransactionalIDs = []string{id}
-		resp, err := d.kafka.call(0, req)
+		resp, err := s.call(0, req)
 		if err != nil {
 			return err
 		}
 		states := resp.(*kmsg.DescribeTransactionsResponse).TransactionStates
-		if len(states) != 1 || !strings.HasPrefix(states[0].State, "Prepare") {
+		if len(states) != 1 || !in(states[0].State) {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("Apache Kafka's transaction of %s stays %s", id, states[0].State)
+			return fmt.Errorf("%s: the transaction of %s stays %s", s.name, id, states[0].State)
 		}
 		wait(time.Millisecond)
 	}
@@ -285,7 +335,28 @@ func (d *driver) sameTopic(name string) error {
 	topic.Topic = &name
 	req.Topics = append(req.Topics, topic)
 	d.note("    until both see the same of %s", name)
-	_, err := d.single(exchange{0, req})
+	r, err := d.single(exchange{0, req})
+	if err != nil || r == nil {
+		return err
+	}
+	// Apache Kafka tells of a partition before it leads it.
+	ask := kmsg.NewPtrListOffsetsRequest()
+	ask.Version, ask.ReplicaID = 5, -1
+	for _, t := range r.(*kmsg.MetadataResponse).Topics {
+		out := kmsg.NewListOffsetsRequestTopic()
+		out.Topic = name
+		for _, p := range t.Partitions {
+			q := kmsg.NewListOffsetsRequestTopicPartition()
+			q.Partition, q.CurrentLeaderEpoch, q.Timestamp = p.Partition, -1, -1
+			out.Partitions = append(out.Partitions, q)
+		}
+		if len(out.Partitions) > 0 {
+			ask.Topics = append(ask.Topics, out)
+		}
+	}
+	if len(ask.Topics) > 0 {
+		_, err = d.single(exchange{0, ask})
+	}
 	return err
 }
 

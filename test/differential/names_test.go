@@ -149,6 +149,8 @@ func (n *names) rewriteField(name string, f reflect.Value, producer int64) {
 		for i := range f.Len() {
 			f.Index(i).SetInt(n.theirs("producer", f.Index(i).Int()).(int64))
 		}
+	case "SessionID":
+		f.SetInt(n.theirs("session", f.Int()).(int64))
 	case "TopicID":
 		f.Set(reflect.ValueOf(n.theirs("topic", f.Interface())))
 	case "MemberID":

@@ -3,6 +3,8 @@
 package differential
 
 import (
+	"iter"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -14,7 +16,7 @@ import (
 type rule struct {
 	name string // docs/compat.md tells each
 	key  int16
-	met  func(req kmsg.Request, a, b kmsg.Response) bool
+	met  func(n *names, req kmsg.Request, a, b kmsg.Response) bool
 }
 
 var rules = []rule{
@@ -30,47 +32,67 @@ var rules = []rule{
 	{"ListOffsets: the largest timestamp, with markers and removed records", 2, maxTimestampOfMarker},
 }
 
+// fetched are the partitions that two answers to a Fetch have in common.
+func fetched(n *names, ra, rb kmsg.Response) iter.Seq2[*kmsg.FetchResponseTopicPartition, *kmsg.FetchResponseTopicPartition] {
+	type key struct {
+		name      string
+		id        [16]byte
+		partition int32
+	}
+	mine := map[key]*kmsg.FetchResponseTopicPartition{}
+	for _, t := range ra.(*kmsg.FetchResponse).Topics {
+		for i := range t.Partitions {
+			mine[key{t.Topic, t.TopicID, t.Partitions[i].Partition}] = &t.Partitions[i]
+		}
+	}
+	return func(yield func(p, q *kmsg.FetchResponseTopicPartition) bool) {
+		for _, t := range rb.(*kmsg.FetchResponse).Topics {
+			for i := range t.Partitions {
+				p := mine[key{t.Topic, n.ours("topic", t.TopicID).([16]byte), t.Partitions[i].Partition}]
+				if p != nil && !yield(p, &t.Partitions[i]) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // stableBehindStart: Apache Kafka names the transaction's first offset, which is gone.
-func stableBehindStart(_ kmsg.Request, ra, rb kmsg.Response) bool {
-	a, b := ra.(*kmsg.FetchResponse), rb.(*kmsg.FetchResponse)
-	if len(a.Topics) != 1 || len(b.Topics) != 1 || len(a.Topics[0].Partitions) != 1 || len(b.Topics[0].Partitions) != 1 {
-		return false
+func stableBehindStart(n *names, _ kmsg.Request, a, b kmsg.Response) (met bool) {
+	for p, q := range fetched(n, a, b) {
+		if q.ErrorCode == 0 && q.LastStableOffset < q.LogStartOffset && p.LastStableOffset == q.LogStartOffset {
+			q.LastStableOffset = p.LastStableOffset
+			met = true
+		}
 	}
-	p, q := &a.Topics[0].Partitions[0], &b.Topics[0].Partitions[0]
-	if q.ErrorCode != 0 || q.LastStableOffset >= q.LogStartOffset || p.LastStableOffset != q.LogStartOffset {
-		return false
-	}
-	q.LastStableOffset = p.LastStableOffset
-	return true
+	return met
 }
 
 // abortedBehind: Apache Kafka rounds what a fetch covers up to its index; clients skip what is not theirs.
-func abortedBehind(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
-	a, b := ra.(*kmsg.FetchResponse), rb.(*kmsg.FetchResponse)
-	if len(a.Topics) != 1 || len(b.Topics) != 1 || len(a.Topics[0].Partitions) != 1 || len(b.Topics[0].Partitions) != 1 {
-		return false
-	}
-	batches, err := readBatches(a.Topics[0].Partitions[0].RecordBatches)
-	if err != nil {
-		return false
-	}
-	last := int64(-1)
-	for _, x := range batches {
-		last = x.base + int64(x.last)
-	}
-	for _, p := range []*kmsg.FetchResponseTopicPartition{&a.Topics[0].Partitions[0], &b.Topics[0].Partitions[0]} {
-		before := len(p.AbortedTransactions)
-		p.AbortedTransactions = slices.DeleteFunc(p.AbortedTransactions, func(t kmsg.FetchResponseTopicPartitionAbortedTransaction) bool {
-			return t.FirstOffset > last
-		})
-		met = met || len(p.AbortedTransactions) < before
+func abortedBehind(n *names, _ kmsg.Request, a, b kmsg.Response) (met bool) {
+	for p, q := range fetched(n, a, b) {
+		batches, err := readBatches(p.RecordBatches)
+		if err != nil {
+			continue
+		}
+		last := int64(-1)
+		for _, x := range batches {
+			last = x.base + int64(x.last)
+		}
+		for _, p := range []*kmsg.FetchResponseTopicPartition{p, q} {
+			before := len(p.AbortedTransactions)
+			p.AbortedTransactions = slices.DeleteFunc(p.AbortedTransactions, func(t kmsg.FetchResponseTopicPartitionAbortedTransaction) bool {
+				return t.FirstOffset > last
+			})
+			met = met || len(p.AbortedTransactions) < before
+		}
 	}
 	return met
 }
 
 // maxTimestampUnstable: Apache Kafka looks for the largest timestamp in the whole log and then finds that readers of
 // committed data may not see it; here they get the largest one that they may see.
-func maxTimestampUnstable(rq kmsg.Request, ra, rb kmsg.Response) (met bool) {
+func maxTimestampUnstable(_ *names, rq kmsg.Request, ra, rb kmsg.Response) (met bool) {
 	req, a, b := rq.(*kmsg.ListOffsetsRequest), ra.(*kmsg.ListOffsetsResponse), rb.(*kmsg.ListOffsetsResponse)
 	for _, t := range req.Topics {
 		p, q := listed(a, t.Topic), listed(b, t.Topic)
@@ -91,7 +113,7 @@ func listed(r *kmsg.ListOffsetsResponse, topic string) *kmsg.ListOffsetsResponse
 	return nil
 }
 
-func describedTransactions(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
+func describedTransactions(_ *names, _ kmsg.Request, ra, rb kmsg.Response) (met bool) {
 	b := rb.(*kmsg.DescribeTransactionsResponse)
 	for i := range b.TransactionStates {
 		s := &b.TransactionStates[i]
@@ -108,36 +130,40 @@ func describedTransactions(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
 	return met
 }
 
-func fetchOutOfRange(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
-	a, b := ra.(*kmsg.FetchResponse), rb.(*kmsg.FetchResponse)
-	if len(a.Topics) != 1 || len(b.Topics) != 1 || len(a.Topics[0].Partitions) != 1 || len(b.Topics[0].Partitions) != 1 {
-		return false
+func fetchOutOfRange(n *names, _ kmsg.Request, a, b kmsg.Response) (met bool) {
+	for p, q := range fetched(n, a, b) {
+		if p.ErrorCode == kerr.OffsetOutOfRange.Code && q.ErrorCode == p.ErrorCode {
+			q.HighWatermark, q.LastStableOffset, q.LogStartOffset = p.HighWatermark, p.LastStableOffset, p.LogStartOffset
+			met = true
+		}
 	}
-	p, q := &a.Topics[0].Partitions[0], &b.Topics[0].Partitions[0]
-	if p.ErrorCode != kerr.OffsetOutOfRange.Code || q.ErrorCode != p.ErrorCode {
-		return false
-	}
-	q.HighWatermark, q.LastStableOffset, q.LogStartOffset = p.HighWatermark, p.LastStableOffset, p.LogStartOffset
-	return true
+	return met
 }
 
 // abortable: Apache Kafka verifies batches of several clients in one request and then answers all as the version of one of
 // them understands it.
-func abortable(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
-	a, b := ra.(*kmsg.ProduceResponse), rb.(*kmsg.ProduceResponse)
-	if len(a.Topics) != 1 || len(b.Topics) != 1 || len(a.Topics[0].Partitions) != 1 || len(b.Topics[0].Partitions) != 1 {
-		return false
-	}
-	p, q := &a.Topics[0].Partitions[0], &b.Topics[0].Partitions[0]
+func abortable(_ *names, _ kmsg.Request, ra, rb kmsg.Response) (met bool) {
 	state, abort := kerr.InvalidTxnState.Code, kerr.TransactionAbortable.Code
-	if p.ErrorCode == q.ErrorCode || p.ErrorCode != state && p.ErrorCode != abort || q.ErrorCode != state && q.ErrorCode != abort {
+	mine, theirs := map[int16]bool{}, map[int16]bool{}
+	codes(reflect.ValueOf(ra), mine)
+	codes(reflect.ValueOf(rb), theirs)
+	if mine[abort] == theirs[abort] {
 		return false
 	}
-	q.ErrorCode = p.ErrorCode
-	return true
+	for _, r := range []kmsg.Response{ra, rb} {
+		for _, t := range r.(*kmsg.ProduceResponse).Topics {
+			for i := range t.Partitions {
+				if p := &t.Partitions[i]; p.ErrorCode == abort {
+					p.ErrorCode = state
+					met = true
+				}
+			}
+		}
+	}
+	return met
 }
 
-func abortableOffsets(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
+func abortableOffsets(_ *names, _ kmsg.Request, ra, rb kmsg.Response) (met bool) {
 	state, abort := kerr.InvalidTxnState.Code, kerr.TransactionAbortable.Code
 	for _, r := range []kmsg.Response{ra, rb} {
 		r := r.(*kmsg.TxnOffsetCommitResponse)
@@ -154,7 +180,7 @@ func abortableOffsets(_ kmsg.Request, ra, rb kmsg.Response) (met bool) {
 }
 
 // createdInTheory: with validate_only Apache Kafka answers with a topic id that no topic has.
-func createdInTheory(rq kmsg.Request, _, rb kmsg.Response) bool {
+func createdInTheory(_ *names, rq kmsg.Request, _, rb kmsg.Response) bool {
 	if !rq.(*kmsg.CreateTopicsRequest).ValidateOnly {
 		return false
 	}
@@ -166,7 +192,7 @@ func createdInTheory(rq kmsg.Request, _, rb kmsg.Response) bool {
 }
 
 // endOfOld: Apache Kafka takes it for a repetition of the end.
-func endOfOld(rq kmsg.Request, ra, rb kmsg.Response) bool {
+func endOfOld(_ *names, rq kmsg.Request, ra, rb kmsg.Response) bool {
 	a, b := ra.(*kmsg.EndTxnResponse), rb.(*kmsg.EndTxnResponse)
 	if rq.GetVersion() < 5 || a.ErrorCode != kerr.ProducerFenced.Code || b.ErrorCode != kerr.InvalidTxnState.Code && b.ErrorCode != 0 {
 		return false
@@ -175,7 +201,7 @@ func endOfOld(rq kmsg.Request, ra, rb kmsg.Response) bool {
 	return true
 }
 
-func maxTimestampOfMarker(rq kmsg.Request, ra, rb kmsg.Response) (met bool) {
+func maxTimestampOfMarker(_ *names, rq kmsg.Request, ra, rb kmsg.Response) (met bool) {
 	a, b := ra.(*kmsg.ListOffsetsResponse), rb.(*kmsg.ListOffsetsResponse)
 	for _, t := range rq.(*kmsg.ListOffsetsRequest).Topics {
 		p, q := listed(a, t.Topic), listed(b, t.Topic)

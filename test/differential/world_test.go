@@ -59,6 +59,7 @@ type world struct {
 	parts     map[string]int32
 	producers []*producer
 	groups    []*group
+	sessions  [2]session    // of fetches
 	queue     []func() step // what must follow at once
 	clients   int
 	stamp     int64
@@ -126,7 +127,7 @@ func (w *world) begin(d *driver) error {
 		}
 		req.Topics = append(req.Topics, t)
 	}
-	return d.do(step{[]exchange{{0, req}}, func(rs []kmsg.Response) { w.created(rs[0]) }})
+	return d.do(step{exchanges: []exchange{{0, req}}, after: func(rs []kmsg.Response) { w.created(rs[0]) }})
 }
 
 func topicConfig(name, value string) kmsg.CreateTopicsRequestTopicConfig {
@@ -151,8 +152,15 @@ func (w *world) created(r kmsg.Response) {
 	}
 }
 
-// finish removes the episode's topics.
+// finish removes the episode's topics and sessions.
 func (w *world) finish(d *driver) error {
+	for i := range w.sessions {
+		if s := &w.sessions[i]; s.id != 0 {
+			if err := d.do(w.endSession(s)); err != nil {
+				return err
+			}
+		}
+	}
 	req := kmsg.NewPtrDeleteTopicsRequest()
 	req.Version = 5
 	req.TimeoutMillis = 10000
@@ -171,7 +179,7 @@ var actions []action
 var weights int
 
 func init() {
-	actions = slices.Concat(dataActions, txnActions, groupActions, adminActions)
+	actions = slices.Concat(dataActions, manyActions, txnActions, expiryActions, groupActions, adminActions)
 	for _, a := range actions {
 		weights += a.weight
 	}
@@ -208,7 +216,7 @@ func (w *world) anyVersion(req kmsg.Request) { w.version(req, 0, 99) }
 
 // one is a step of one request.
 func one(client int, req kmsg.Request, after func(kmsg.Response)) step {
-	return step{[]exchange{{client, req}}, func(rs []kmsg.Response) {
+	return step{exchanges: []exchange{{client, req}}, after: func(rs []kmsg.Response) {
 		if rs[0] != nil && after != nil {
 			after(rs[0])
 		}

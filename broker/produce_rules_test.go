@@ -82,6 +82,21 @@ func TestA3Order(t *testing.T) {
 	f("2 partition", 3, func(_ []byte, req *kmsg.ProduceRequest) { req.Topics[0].Partitions[0].Partition = 1 })
 }
 
+// A.3 step 1 comes before step 3: that a transactional batch has no transactional id is said first, whatever follows it.
+func TestA3TransactionalBeforeContainer(t *testing.T) {
+	c := dial(t, brokertest.Start(t))
+	createTopic(c, "t", 1)
+	b := record.NewBuilder()
+	b.ProducerID, b.ProducerEpoch, b.BaseSequence, b.Transactional = 1, 0, 0, true
+	b.Add(1, nil, []byte("a"))
+	raw := b.Append(nil)
+	for name, set := range map[string][]byte{"alone": raw, "and another": append(bytes.Clone(raw), raw...), "and a part": append(bytes.Clone(raw), raw[:70]...)} {
+		if p := produced(ask[*kmsg.ProduceResponse](c, produceRequest("t", 0, set))); p.ErrorCode != 53 {
+			t.Errorf("%s: code %d, want 53", name, p.ErrorCode)
+		}
+	}
+}
+
 // A.3 step 3: message formats 0 and 1, as clients of before 0.11 send them, also compressed.
 func TestA3OldFormats(t *testing.T) {
 	c := dial(t, brokertest.Start(t))

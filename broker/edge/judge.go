@@ -32,6 +32,7 @@ func (e *Edge) judge(version int16, records []byte, p *machine.ProducePartition,
 	if err != nil {
 		p.Verdict = refusedBy(err)
 		p.Verdict.Container = true
+		p.Header = h // a transactional batch wants its id before anybody looks at what follows it
 		return
 	}
 	p.Batch, p.Header = batch, h

@@ -34,7 +34,8 @@ type Result struct {
 }
 
 // OneBatch cuts the one batch out of a Produce request's records field, which must hold exactly one (kafka-eos.md
-// A.3 step 3). batch is records itself when there is no error, which is a *Refusal.
+// A.3 step 3). batch is records itself when there is no error, which is a *Refusal. h is also given when it is the header
+// of a first batch that something follows.
 func OneBatch(records []byte) (batch []byte, h Header, err error) {
 	if len(records) == 0 {
 		return nil, Header{}, refuse(CodeInvalidRecord, "produce request has no record batch for a partition, want exactly one")
@@ -50,7 +51,7 @@ func OneBatch(records []byte) (batch []byte, h Header, err error) {
 		return nil, Header{}, refuse(CodeInvalidRecord, "record batch names %d bytes, only %d were sent: there is no whole batch", h.SizeBytes, len(records))
 	}
 	if rest := len(records) - int(h.SizeBytes); rest > 0 {
-		return nil, Header{}, refuse(CodeInvalidRecord, "produce request has %d bytes behind a partition's first record batch, want exactly one batch", rest)
+		return nil, h, refuse(CodeInvalidRecord, "produce request has %d bytes behind a partition's first record batch, want exactly one batch", rest)
 	}
 	return records, h, nil
 }

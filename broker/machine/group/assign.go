@@ -335,13 +335,19 @@ func (h *classHeap) Less(i, j int) bool {
 func (h *classHeap) Swap(i, j int) { h.classes[i], h.classes[j] = h.classes[j], h.classes[i] }
 
 // ranges gives each member a range of every topic that it subscribes to, so that topics with the same subscribers and as
-// many partitions are divided alike. Static members go by their instance id, the others by their member id.
+// many partitions are divided alike. Static members come first, by their instance id, then the others by their member id.
 func (a *Assignment) ranges() {
-	rank := func(i int) string {
-		if in := a.members[i].info.instance; in != nil {
-			return *in
+	first := func(x, y int) int {
+		a, b := a.members[x].info, a.members[y].info
+		switch {
+		case a.instance != nil && b.instance != nil:
+			return cmp.Compare(*a.instance, *b.instance)
+		case a.instance != nil:
+			return -1
+		case b.instance != nil:
+			return 1
 		}
-		return a.members[i].info.id
+		return cmp.Compare(a.id, b.id)
 	}
 	ordered := map[string][]int{}
 	for t := range a.topics {
@@ -358,8 +364,7 @@ func (a *Assignment) ranges() {
 			for _, class := range topic.classes {
 				order = append(order, a.classes[class].members...)
 			}
-			slices.Sort(order)
-			slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(rank(x), rank(y)) })
+			slices.SortFunc(order, first)
 			ordered[string(key)] = order
 		}
 		each, extra, next := int(topic.partitions)/len(order), int(topic.partitions)%len(order), 0

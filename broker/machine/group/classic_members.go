@@ -40,7 +40,7 @@ func (gs *Groups) joinConsumers(ctx Context, g *group, j *joiner, id string) (wo
 	last := before != nil && j.info.instance != nil && before.info.classic == nil && c.classics == c.members.Len()-1
 	gs.dropPending(g, id) // handed out when the group was a classic one without members
 	changed := gs.saveConsumer(ctx, g, before, info)
-	if last && gs.cfg.Migration.downgrades() {
+	if last && c.members.Len() <= gs.cfg.MaxGroupSize && gs.cfg.Migration.downgrades() {
 		gs.joinDowngraded(ctx, g, j, info.id)
 		return Work{}, 0
 	}

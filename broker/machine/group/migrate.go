@@ -164,7 +164,7 @@ func (gs *Groups) upgrade(ctx Context, g *group, up *upgrade) {
 	l.consumers.assignMs = 0
 }
 
-// downgrades tells whether only members of the classic protocol are left when some go.
+// downgrades tells whether only members of the classic protocol are left when some go, not more than a classic group may have.
 func (gs *Groups) downgrades(g *group, gone []string) bool {
 	c := g.saved.consumer
 	left, classics := c.members.Len(), c.classics
@@ -174,7 +174,7 @@ func (gs *Groups) downgrades(g *group, gone []string) bool {
 			classics--
 		}
 	}
-	return left > 0 && left == classics && gs.cfg.Migration.downgrades()
+	return left > 0 && left == classics && left <= gs.cfg.MaxGroupSize && gs.cfg.Migration.downgrades()
 }
 
 // downgrade makes the group a classic one, without the members that go. All that stay are of the classic protocol. If all of

@@ -295,11 +295,19 @@ func (m *model) tick() {
 	}
 	for {
 		p, pid := m.longestIdle()
-		if p == nil || p.entries[pid].touchedMs+m.bounds.producerMs > m.engineMs {
+		if p == nil || m.forgetMs(p.entries[pid]) > m.engineMs {
 			return
 		}
 		m.forget(p, pid)
 	}
+}
+
+// forgetMs is when an idle producer is forgotten. Markers for unknown ones may pass the bound; the next tick comes back to it.
+func (m *model) forgetMs(e *modelEntry) int64 {
+	if m.entries > m.bounds.maxEntries {
+		return e.touchedMs
+	}
+	return e.touchedMs + m.bounds.producerMs
 }
 
 func (t *modelTxn) deadlineMs() int64 { return t.startMs + int64(t.timeoutMs) }
@@ -317,7 +325,7 @@ func (m *model) timers() (dueMs int64) {
 	for _, p := range m.parts {
 		for _, e := range p.entries {
 			if e.open < 0 {
-				dueMs = min(dueMs, e.touchedMs+m.bounds.producerMs)
+				dueMs = min(dueMs, m.forgetMs(e))
 			}
 		}
 	}

@@ -10,14 +10,17 @@ import (
 	"github.com/strandline-io/strandline/cmd/strandline/drill"
 )
 
+const drillName = "drill"
+
 func drillCommand() *cobra.Command {
 	var c drill.Config
 	cmd := &cobra.Command{
-		Use:   "drill",
+		Use:   drillName,
 		Short: "Kill a broker in the midst of transactions and prove that nothing is lost or doubled",
 		Long: `Seed keyed records into a topic. Workers move them to another one, each transaction with its offsets, some aborted on
 purpose, while the broker is killed with SIGKILL and started again. In the end read_committed must show every key once,
-no transaction may be open and the group must be at the end. The exit code is 1 if anything is lost or doubled.
+no transaction may be open and the group must be at the end. The exit code is 1 if the broker broke
+its promise (what, the table says), and 2 if the drill could not be run to its end.
 
 Without --brokers the drill starts and kills a broker of its own. Another one is killed and started by shell commands:
 

@@ -14,19 +14,27 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/strandline-io/strandline/cmd/strandline/admin"
+	"github.com/strandline-io/strandline/cmd/strandline/drill"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := root().ExecuteContext(ctx); err != nil {
+	if cmd, err := root().ExecuteContextC(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "strandline:", err)
 		stop()
-		if errors.Is(err, admin.ErrFound) {
-			os.Exit(2)
-		}
-		os.Exit(1)
+		os.Exit(exitCode(cmd.Name(), err))
 	}
+}
+
+// exitCode tells what a command looked for from its own failure. A drill's 1 is that the broker broke its promise; it is 2
+// where the drill could not be run to its end.
+func exitCode(command string, err error) int {
+	_, broken := errors.AsType[*drill.FailedError](err)
+	if errors.Is(err, admin.ErrFound) || command == drillName && !broken {
+		return 2
+	}
+	return 1
 }
 
 func root() *cobra.Command {

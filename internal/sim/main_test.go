@@ -1,6 +1,11 @@
 package main
 
-import "testing"
+import (
+	"strings"
+	"testing"
+
+	"github.com/strandline-io/strandline/internal/sim/world"
+)
 
 func TestSpan(t *testing.T) {
 	if from, to, err := span("9-9"); from != 9 || to != 9 || err != nil {
@@ -10,5 +15,17 @@ func TestSpan(t *testing.T) {
 		if from, to, err := span(s); err == nil {
 			t.Errorf("%q is %d-%d", s, from, to)
 		}
+	}
+}
+
+func TestUnknownNamesAreRefused(t *testing.T) {
+	whole := world.Run(world.Options{Seed: 2})
+	o := world.Options{Seed: 2, WithoutClients: whole.Clients[:1], WithoutFaults: whole.Faults[:1]}
+	if err := unknown(o, true); err != nil {
+		t.Error(err)
+	}
+	o.WithoutClients, o.WithoutFaults = []string{"nobody"}, []int{9999}
+	if err := unknown(o, true); err == nil || !strings.Contains(err.Error(), "nobody, 9999;") {
+		t.Error(err)
 	}
 }

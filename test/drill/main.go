@@ -20,9 +20,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -88,13 +91,24 @@ func parseFlags(args []string) (o options, err error) {
 	case o.job == "flights" && (o.kafka || o.azurite):
 		return o, fmt.Errorf("the flights job is for the drill's own broker and a folder: its names are fixed")
 	}
-	o.from, o.to = *seed, *seed
-	if *seed == 0 {
-		if _, err := fmt.Sscanf(*rounds, "%d-%d", &o.from, &o.to); err != nil || o.from > o.to {
-			return o, fmt.Errorf("-rounds is %q, want A-B", *rounds)
-		}
+	one := false
+	f.Visit(func(g *flag.Flag) { one = one || g.Name == "seed" })
+	if one {
+		*rounds = fmt.Sprintf("%d-%d", *seed, *seed)
 	}
-	return o, nil
+	o.from, o.to, err = span(*rounds)
+	return o, err
+}
+
+// span reads "A-B".
+func span(s string) (from, to uint64, err error) {
+	a, b, _ := strings.Cut(s, "-")
+	from, errA := strconv.ParseUint(a, 10, 64)
+	to, errB := strconv.ParseUint(b, 10, 64)
+	if errA != nil || errB != nil || from == 0 || from > to || to == math.MaxUint64 {
+		return 0, 0, fmt.Errorf("the rounds are %q, want A-B, from 1 on, A not above B", s)
+	}
+	return from, to, nil
 }
 
 // drill plays all rounds. ok is that nothing was lost, doubled or left behind in any.
@@ -103,7 +117,9 @@ func drill(ctx context.Context, o options) (ok bool, err error) {
 	defer h.end()
 	defer func() {
 		if p := recover(); p != nil {
-			err = hostError(p)
+			if err = hostError(p); ctx.Err() != nil {
+				err = ctx.Err() // which ended the build, or the start of another program
+			}
 		}
 	}()
 	if o.dir, err = os.MkdirTemp("", "strandline-drill-"); err != nil {

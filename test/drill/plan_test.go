@@ -35,3 +35,14 @@ func TestEveryPointIsASubject(t *testing.T) {
 		}
 	}
 }
+
+func TestRoundsAreReadStrictly(t *testing.T) {
+	if o, err := parseFlags([]string{"-seed", "7"}); o.from != 7 || o.to != 7 || err != nil {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for _, args := range [][]string{{"-seed", "0"}, {"-rounds", "1-2x"}, {"-rounds", "3"}, {"-rounds", "5-3"}, {"-rounds", "0-3"}} {
+		if o, err := parseFlags(args); err == nil {
+			t.Errorf("%q is %d-%d", args, o.from, o.to)
+		}
+	}
+}

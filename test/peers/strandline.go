@@ -13,7 +13,7 @@ func Binary(t testing.TB, pkg string, flags ...string) string {
 	out := filepath.Join(t.TempDir(), filepath.Base(pkg))
 	args := append([]string{"build"}, flags...)
 	args = append(args, "-o", out, pkg)
-	cmd := exec.Command("go", args...)
+	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = root()
 	Run(t, cmd)
 	return out

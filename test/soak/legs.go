@@ -43,6 +43,10 @@ var legs = []leg{
 		command: simulate("-blob"), last: seedLine, first: 500,
 	},
 	{
+		name: "job", about: "stream jobs with blob sinks over the broker in their simulated world", unit: "seeds", build: []string{"./internal/sim"},
+		command: simulate("-world", "job", "-blob"), last: seedLine, first: 50,
+	},
+	{
 		name: "mutants", about: "every defect that can be switched on is found by the simulation", unit: "defects",
 		command: func(string, uint64, uint64) []string {
 			return []string{"sh", "-c", "go test -tags mutants -count=1 -timeout 2h -json ./internal/sim/mutants | go run ./.ci/count mutants"}

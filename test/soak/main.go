@@ -12,6 +12,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -92,14 +93,19 @@ func parseFlags(args []string) (o options, err error) {
 
 // soak runs the legs. ok is that nothing failed.
 func soak(ctx context.Context, o options) (ok bool, err error) {
-	book, err := openBook(o.results)
-	if err != nil {
-		return false, err
-	}
 	if o.table {
+		book, err := openBook(o.results)
+		if err != nil {
+			return false, err
+		}
 		fmt.Print(table(book.pieces))
 		return true, nil
 	}
+	book, err := takeBook(o.results)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, book.close()) }()
 	bin, err := os.MkdirTemp("", "strandline-soak-")
 	if err != nil {
 		return false, err
@@ -193,6 +199,9 @@ func runPiece(ctx context.Context, l leg, bin string, from, to uint64) (piece, e
 		Go: runtime.Version(), CPUs: runtime.NumCPU(), Began: start.UTC().Truncate(time.Second),
 	}
 	found := p.read(l, string(out))
+	if !found {
+		p.Done = 0 // nobody knows how far it came
+	}
 	if err != nil && p.Failed == 0 || !found {
 		p.Failed++
 		p.Failures = append(p.Failures, fmt.Sprintf("%s: %v, and its last lines are", strings.Join(args, " "), err))

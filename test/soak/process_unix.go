@@ -3,6 +3,7 @@
 package main
 
 import (
+	"os"
 	"os/exec"
 	"syscall"
 )
@@ -22,3 +23,6 @@ func group(cmd *exec.Cmd) (end func()) {
 		}
 	}
 }
+
+// lock keeps a second soak from the file until f is closed.
+func lock(f *os.File) error { return syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) }

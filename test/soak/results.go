@@ -1,11 +1,13 @@
 package main
 
 import (
-	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -35,36 +37,65 @@ type piece struct {
 type book struct {
 	name   string
 	pieces []piece
+	bytes  int64    // of whole lines
+	file   *os.File // to which pieces are added
 }
 
-// openBook reads the file; a missing one is empty.
+// openBook reads the file; a missing one is empty. A last line without an end is what a crash left of a piece.
 func openBook(name string) (*book, error) {
 	b := &book{name: name}
-	f, err := os.Open(name)
-	if errors.Is(err, fs.ErrNotExist) {
-		return b, nil
+	data, err := os.ReadFile(name)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
 	}
+	for n := 1; len(data) > 0; n++ {
+		line, rest, whole := bytes.Cut(data, []byte("\n"))
+		if !whole {
+			fmt.Fprintf(os.Stderr, "soak: %s, line %d is torn and does not count: %s\n", name, n, shortened(string(line)))
+			break
+		}
+		var p piece
+		if err := json.Unmarshal(line, &p); err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", name, n, err)
+		}
+		if p.Leg == "" || p.From == 0 || p.From > p.To || p.To == math.MaxUint64 {
+			return nil, fmt.Errorf("%s, line %d: leg %q from %d to %d", name, n, p.Leg, p.From, p.To)
+		}
+		b.pieces, b.bytes, data = append(b.pieces, p), b.bytes+int64(len(line))+1, rest
+	}
+	return b, nil
+}
+
+// takeBook opens the file for more, which no other soak may do meanwhile, and reads it.
+func takeBook(name string) (*book, error) {
+	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	lines.Buffer(nil, 1<<20)
-	for n := 1; lines.Scan(); n++ {
-		var p piece
-		if err := json.Unmarshal(lines.Bytes(), &p); err != nil {
-			return nil, fmt.Errorf("%s, line %d: %w", name, n, err)
-		}
-		b.pieces = append(b.pieces, p)
+	if err := lock(f); err != nil {
+		return nil, errors.Join(fmt.Errorf("lock %s, which another soak may be writing: %w", name, err), f.Close())
 	}
-	return b, lines.Err()
+	b, err := openBook(name)
+	if err == nil {
+		err = f.Truncate(b.bytes)
+	}
+	if err == nil {
+		_, err = f.Seek(b.bytes, io.SeekStart)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	b.file = f
+	return b, nil
 }
 
-// next is the first seed of a leg that was not run.
+func (b *book) close() error { return b.file.Close() }
+
+// next is the first seed of a leg that was not run; what a crash interrupted was not.
 func (b *book) next(leg string) uint64 {
 	next := uint64(1)
 	for _, p := range b.pieces {
-		if p.Leg == leg {
+		if p.Leg == leg && p.Done > 0 {
 			next = max(next, p.To+1)
 		}
 	}
@@ -76,13 +107,9 @@ func (b *book) add(p piece) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(b.name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(append(line, '\n'))
 	b.pieces = append(b.pieces, p)
-	return errors.Join(err, f.Close())
+	_, err = b.file.Write(append(line, '\n'))
+	return err
 }
 
 // table sums the pieces up, a row for each leg, as Markdown.
@@ -124,7 +151,9 @@ func (r *row) add(p piece) {
 	r.failed += p.Failed
 	r.seconds += p.Seconds
 	r.commit = p.Commit
-	r.spans = append(r.spans, [2]uint64{p.From, p.To})
+	if p.Done > 0 {
+		r.spans = append(r.spans, [2]uint64{p.From, p.To})
+	}
 	for _, m := range count.FindAllStringSubmatch(p.Detail, -1) {
 		label, number := strings.ToLower(m[1])+m[4], m[2]+m[3]
 		n, err := strconv.ParseUint(number, 10, 64)

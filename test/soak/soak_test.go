@@ -137,3 +137,49 @@ func TestInterruptedSoakLeavesNothing(t *testing.T) {
 		t.Errorf("%+v, %v", b, err)
 	}
 }
+
+// TestDamagedResults: what a crash tore off the end is dropped, for good; anything else is refused.
+func TestDamagedResults(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "results.jsonl")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const line = `{"leg":"fine","from":1,"to":5,"done":5}` + "\n"
+	write(line + `{"leg":"fine","fro`)
+	b, err := takeBook(name)
+	if err != nil || b.next("fine") != 6 {
+		t.Fatalf("%+v, %v", b, err)
+	}
+	if runtime.GOOS != "windows" {
+		if second, err := takeBook(name); err == nil {
+			t.Errorf("two have the file: %+v", second)
+		}
+	}
+	if err := errors.Join(b.add(piece{Leg: "fine", From: 6, To: 9, Failed: 1}), b.add(piece{Leg: "fine", From: 6, To: 7, Done: 2}), b.close()); err != nil {
+		t.Fatal(err)
+	}
+	if b, err = openBook(name); err != nil || len(b.pieces) != 3 || b.next("fine") != 8 || !strings.Contains(table(b.pieces), "| 1-7 | 1 |") {
+		t.Errorf("%+v, %v", b, err)
+	}
+	for _, bad := range []string{`{"leg":"fi` + "\n" + line, line + `{"leg":"fine","from":7,"to":6,"done":1}` + "\n", line + "\n"} {
+		write(bad)
+		if _, err := takeBook(name); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+}
+
+// TestResultsAreOpenedFirst: nothing runs whose result could not be kept.
+func TestResultsAreOpenedFirst(t *testing.T) {
+	ran := filepath.Join(t.TempDir(), "ran")
+	o := options{piece: time.Minute, results: filepath.Join(t.TempDir(), "missing", "results.jsonl"), count: 1, legs: []leg{script("any", "touch "+ran)}}
+	if _, err := soak(t.Context(), o); err == nil {
+		t.Error("a file in no folder is written")
+	}
+	if _, err := os.Stat(ran); err == nil {
+		t.Error("the leg ran")
+	}
+}

@@ -212,12 +212,12 @@ func (d *drill) run(ctx context.Context) error {
 		}
 	}
 	checks, err := d.check(ctx)
-	if err != nil {
+	if ctx.Err() != nil {
 		return err
 	}
-	d.report(checks)
-	if err := checks.failed(); err != nil {
-		return err
+	d.report(checks) // also where the reader could not get to the end: a transaction that hangs may be why
+	if failed := checks.failed(); failed != nil || err != nil {
+		return errors.Join(failed, err)
 	}
 	d.tidy(ctx)
 	return nil

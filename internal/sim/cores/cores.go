@@ -6,6 +6,7 @@ package cores
 
 import (
 	"io"
+	"strings"
 )
 
 // Options of one run.
@@ -59,7 +60,7 @@ func Run(o Options) Result {
 	return runMachine(o.Seed, o.Operations, o.Trace)
 }
 
-// Shrink finds the smallest number of operations with which a failing seed fails, and that run.
+// Shrink finds the smallest number of operations with which a failing seed fails in the same check, and that run.
 func Shrink(o Options) (operations int, r Result) {
 	o.Trace = nil
 	whole := Run(o)
@@ -68,9 +69,15 @@ func Shrink(o Options) (operations int, r Result) {
 	}
 	for n := 1; n < whole.Operations; n++ {
 		o.Operations = n
-		if r := Run(o); r.Err != nil {
+		if r := Run(o); r.Err != nil && check(r.Err) == check(whole.Err) {
 			return n, r
 		}
 	}
 	return whole.Operations, whole
+}
+
+// check is the name of the check that err is of.
+func check(err error) string {
+	name, _, _ := strings.Cut(err.Error(), ":")
+	return name
 }

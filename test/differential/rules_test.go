@@ -22,6 +22,7 @@ type rule struct {
 var rules = []rule{
 	{"Fetch: offsets of a partition that is out of range", 1, fetchOutOfRange},
 	{"Fetch: the last stable offset after DeleteRecords within an open transaction", 1, stableBehindStart},
+	{"Fetch: a topic that was deleted while a session has it", 1, fetchDeleted},
 	{"Fetch: aborted transactions behind what is returned", 1, abortedBehind},
 	{"ListOffsets: the largest timestamp lies beyond the last stable offset", 2, maxTimestampUnstable},
 	{"DescribeTransactions: start of a transaction that is over, offsets as partitions", 65, describedTransactions},
@@ -126,6 +127,20 @@ func describedTransactions(_ *names, _ kmsg.Request, ra, rb kmsg.Response) (met 
 			return t.Topic == "__consumer_offsets"
 		})
 		met = met || len(s.Topics) < before
+	}
+	return met
+}
+
+// fetchDeleted: Apache Kafka remembers the name with the session, and says that it is the name that nothing has.
+func fetchDeleted(n *names, rq kmsg.Request, a, b kmsg.Response) (met bool) {
+	if rq.(*kmsg.FetchRequest).SessionID == 0 {
+		return false
+	}
+	for p, q := range fetched(n, a, b) {
+		if p.ErrorCode == kerr.UnknownTopicID.Code && q.ErrorCode == kerr.UnknownTopicOrPartition.Code {
+			q.ErrorCode = p.ErrorCode
+			met = true
+		}
 	}
 	return met
 }

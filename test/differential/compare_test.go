@@ -107,6 +107,10 @@ func (c *comparison) field(path, name string, ours int64, a, b reflect.Value) {
 		c.agree(path, c.epochs, ours, a.Int(), b.Int())
 	case name == "Generation" && a.Int() > 0 && b.Int() > 0:
 		c.agree(path, "generation of "+c.group, 0, a.Int(), b.Int())
+	case (name == "MemberEpoch" || name == "Epoch" || name == "AssignmentEpoch") && a.Int() > 0:
+		if a.Int()-firstEpochHere != b.Int()-firstEpochThere {
+			c.differ(path, a.Int(), b.Int())
+		}
 	case name == "TopicID":
 		c.agree(path, "topic", 0, a.Interface(), b.Interface())
 	case name == "SessionID":

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"reflect"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
@@ -113,6 +114,9 @@ func (n *names) translate(req kmsg.Request) kmsg.Request {
 	return out
 }
 
+// The first epoch of a consumer group; they rise by one.
+const firstEpochHere, firstEpochThere = 1, 2
+
 func (n *names) rewrite(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -128,8 +132,14 @@ func (n *names) rewrite(v reflect.Value) {
 		if f := v.FieldByName("ProducerID"); f.IsValid() {
 			producer = f.Int()
 		}
-		if f, g := v.FieldByName("Generation"), v.FieldByName("Group"); f.IsValid() && g.IsValid() && f.Int() > 0 {
+		if f, g := v.FieldByName("Generation"), v.FieldByName("Group"); f.IsValid() && g.IsValid() && f.Int() > 0 && !strings.HasSuffix(g.String(), "consumers") {
 			f.SetInt(n.theirGeneration(g.String(), f.Int()))
+		}
+		if f, g := v.FieldByName("MemberEpoch"), v.FieldByName("Group"); f.IsValid() && g.IsValid() && f.Int() > 0 {
+			f.SetInt(f.Int() + firstEpochThere - firstEpochHere)
+		}
+		if f, g := v.FieldByName("Generation"), v.FieldByName("Group"); f.IsValid() && g.IsValid() && f.Int() > 0 && strings.HasSuffix(g.String(), "consumers") {
+			f.SetInt(f.Int() + firstEpochThere - firstEpochHere)
 		}
 		for i := range v.NumField() {
 			n.rewriteField(v.Type().Field(i).Name, v.Field(i), producer)

@@ -26,6 +26,8 @@ var rules = []rule{
 	{"Fetch: aborted transactions behind what is returned", 1, abortedBehind},
 	{"ListOffsets: the largest timestamp lies beyond the last stable offset", 2, maxTimestampUnstable},
 	{"DescribeTransactions: start of a transaction that is over, offsets as partitions", 65, describedTransactions},
+	{"ConsumerGroupDescribe: a member without a pattern", 69, noPattern},
+	{"ConsumerGroupDescribe: what a member is giving up", 69, givenUp},
 	{"CreateTopics: the id of a topic that is only validated", 19, createdInTheory},
 	{"Produce: TRANSACTION_ABORTABLE and INVALID_TXN_STATE, by the company that a request is in", 0, abortable},
 	{"TxnOffsetCommit: TRANSACTION_ABORTABLE and INVALID_TXN_STATE, by the company that a request is in", 28, abortableOffsets},
@@ -127,6 +129,53 @@ func describedTransactions(_ *names, _ kmsg.Request, ra, rb kmsg.Response) (met 
 			return t.Topic == "__consumer_offsets"
 		})
 		met = met || len(s.Topics) < before
+	}
+	return met
+}
+
+// noPattern: Apache Kafka says that the pattern is empty.
+func noPattern(_ *names, _ kmsg.Request, _, rb kmsg.Response) (met bool) {
+	for _, g := range rb.(*kmsg.ConsumerGroupDescribeResponse).Groups {
+		for i := range g.Members {
+			if p := &g.Members[i]; p.SubscribedTopicRegex != nil && *p.SubscribedTopicRegex == "" {
+				p.SubscribedTopicRegex = nil
+				met = true
+			}
+		}
+	}
+	return met
+}
+
+// givenUp: Apache Kafka still shows what a member was told to give up.
+func givenUp(_ *names, _ kmsg.Request, ra, rb kmsg.Response) (met bool) {
+	type held struct {
+		member, topic string
+		partition     int32
+	}
+	mine := map[held]bool{}
+	for _, g := range ra.(*kmsg.ConsumerGroupDescribeResponse).Groups {
+		for _, m := range g.Members {
+			for _, t := range m.Assignment.TopicPartitions {
+				for _, p := range t.Partitions {
+					mine[held{m.MemberID, t.Topic, p}] = true
+				}
+			}
+		}
+	}
+	for _, g := range rb.(*kmsg.ConsumerGroupDescribeResponse).Groups {
+		for i := range g.Members {
+			m := &g.Members[i]
+			if m.MemberEpoch == g.Epoch {
+				continue
+			}
+			for k := range m.Assignment.TopicPartitions {
+				t := &m.Assignment.TopicPartitions[k]
+				before := len(t.Partitions)
+				t.Partitions = slices.DeleteFunc(t.Partitions, func(p int32) bool { return !mine[held{m.MemberID, t.Topic, p}] })
+				met = met || len(t.Partitions) < before
+			}
+			m.Assignment.TopicPartitions = slices.DeleteFunc(m.Assignment.TopicPartitions, func(t kmsg.AssignmentTopicPartition) bool { return len(t.Partitions) == 0 })
+		}
 	}
 	return met
 }

@@ -59,6 +59,7 @@ type world struct {
 	parts     map[string]int32
 	producers []*producer
 	groups    []*group
+	consumers [2]consumer
 	sessions  [2]session    // of fetches
 	queue     []func() step // what must follow at once
 	clients   int
@@ -116,6 +117,9 @@ func (w *world) begin(d *driver) error {
 			return err
 		}
 	}
+	if err := w.beginConsumers(d); err != nil {
+		return err
+	}
 	req := kmsg.NewPtrCreateTopicsRequest()
 	req.Version = 7
 	req.TimeoutMillis = 10000
@@ -164,7 +168,7 @@ func (w *world) finish(d *driver) error {
 	req := kmsg.NewPtrDeleteTopicsRequest()
 	req.Version = 5
 	req.TimeoutMillis = 10000
-	req.TopicNames = slices.Clone(w.names)
+	req.TopicNames = append(slices.Clone(w.names), w.consumerTopics()...)
 	return d.do(step{exchanges: []exchange{{0, req}}})
 }
 
@@ -179,7 +183,7 @@ var actions []action
 var weights int
 
 func init() {
-	actions = slices.Concat(dataActions, manyActions, txnActions, expiryActions, groupActions, adminActions)
+	actions = slices.Concat(dataActions, manyActions, txnActions, expiryActions, groupActions, consumerActions, adminActions)
 	for _, a := range actions {
 		weights += a.weight
 	}

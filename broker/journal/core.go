@@ -236,6 +236,7 @@ func (c *Core) roll(need int64, g *group) {
 	old.lastSeq, old.footer = c.tail.nextSeq-1, c.footer
 	next := c.takeNext(old.number + 1)
 	next.firstSeq, next.prevCRC = c.tail.nextSeq, c.tail.prevCRC
+	g.reset(next.number, 0)
 	if least := alignUp(need) + dataStart + 2*blockBytes; next.fileBytes < least {
 		next.fileBytes = max(least, c.newBytes())
 		g.grows = true
@@ -244,7 +245,6 @@ func (c *Core) roll(need int64, g *group) {
 	c.footer = &footer{free: c.footer.free}
 	old.footer.free = nil
 	c.rollEarly = false
-	g.reset(next.number, 0)
 	g.header(c.tail.enter(next.number, c.durableSeq))
 }
 

@@ -148,6 +148,29 @@ func TestWritesWaitForSpace(t *testing.T) {
 	}
 }
 
+// TestWriteBehindAFullSegment: a write that begins a segment is not passed on while the one before it, which begins one too,
+// may yet find no space.
+func TestWriteBehindAFullSegment(t *testing.T) {
+	disk := vfs.NewMem()
+	j, o := openStepped(t, disk)
+	units := []Unit{{Meta: make([]byte, 100)}, {Meta: make([]byte, 200_000)}, {Meta: bytes.Repeat([]byte{1}, 200_000)}}
+	appendUnits(j, units[0])
+	disk.SetCapacity(disk.UsedBytes())
+	for _, u := range units[1:] {
+		j.Append([]Unit{u})
+	}
+	drain(j)
+	disk.SetCapacity(-1)
+	j.Tick()
+	drain(j)
+	if got := strings.Count(kinds(o.events), "W"); got != len(units) {
+		t.Fatalf("events %q: %d groups written, want %d", kinds(o.events), got, len(units))
+	}
+	must(t, j.Close())
+	j, o = openStepped(t, disk)
+	checkReplayed(t, j, o.replayed, units)
+}
+
 // TestCloseDoesNotWaitForSpace: it says what was not written, which nobody was told of.
 func TestCloseDoesNotWaitForSpace(t *testing.T) {
 	disk := vfs.NewMem()

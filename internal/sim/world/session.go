@@ -267,9 +267,9 @@ func (s *session) end(tx *transaction, commit bool) bool {
 		}
 		s.pid, s.epoch, s.dirty = r.ProducerID, r.ProducerEpoch, false
 		s.c.w.owns(s.c.name, s.identity())
-	case s.dirty, !commit && s.c.w.mode.lossy:
-		// Where replies leave before the sync, a power loss may bring the aborted transaction back, and the next one of the
-		// same epoch would commit it.
+	case s.dirty, s.c.w.mode.lossy:
+		// Where replies leave before the sync, a power loss may bring the transaction back, or a part of it, and the next one
+		// of the same epoch would commit that.
 		return s.init(true)
 	}
 	return true

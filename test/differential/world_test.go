@@ -80,7 +80,7 @@ func newWorld(prefix string, r *rand.Rand) *world {
 		w.producers = append(w.producers, &producer{pid: -1, epoch: -1, client: 4 + i, next: map[place]int32{}, open: map[place]bool{}})
 	}
 	// Offsets of a transaction count there by partition of an internal topic, here by group: no two groups share one.
-	used := map[int32]bool{}
+	used := map[int32]bool{offsetsPartition(""): true}
 	for i := 0; len(w.groups) < 3; i++ {
 		name := fmt.Sprintf("%sg%d", prefix, i)
 		if p := offsetsPartition(name); !used[p] {

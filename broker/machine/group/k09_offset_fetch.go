@@ -75,9 +75,9 @@ type fetcher struct {
 	epoch int32
 }
 
-// mayFetch judges who asks for the offsets of a group with members of the consumer protocol.
+// mayFetch judges who asks for the offsets of a group of the consumer protocol, which may have no members any more.
 func (g *group) mayFetch(f *offsetFetch, who fetcher) int16 {
-	if g == nil || !g.hasConsumers() || f.version < 9 || who.id == nil && who.epoch < 0 {
+	if g == nil || g.groupType() != "consumer" || f.version < 9 || who.id == nil && who.epoch < 0 {
 		return 0
 	}
 	id := ""

@@ -1,4 +1,5 @@
 """What a user does with librdkafka from Python, step by step: main.py BROKER STEP. Prints ok, or ends with what was wrong."""
+import os
 import sys
 import threading
 import time
@@ -106,8 +107,8 @@ def copy(source, sink, count, pause=0.0):
             for m in batch:
                 p.produce(sink, key=m.key(), value=m.value())
                 ends[m.partition()] = m.offset() + 1
-            p.send_offsets_to_transaction(
-                [TopicPartition(source, q, o) for q, o in ends.items()], reader.consumer_group_metadata(), 30)
+            bounded(p.send_offsets_to_transaction,
+                    [TopicPartition(source, q, o) for q, o in ends.items()], reader.consumer_group_metadata(), 30)
             if attempt % 3 == 0:
                 assert p.flush(30) == 0  # else the abort drops what was not sent yet
                 p.abort_transaction(30)
@@ -115,9 +116,9 @@ def copy(source, sink, count, pause=0.0):
             retriable(p.commit_transaction)
             done, batch, since = done + len(batch), None, time.monotonic()
             time.sleep(pause)
-        except KafkaException as e:
+        except (KafkaException, Hung) as e:
             print("again after", e, file=sys.stderr)
-            if e.args[0].txn_requires_abort():
+            if isinstance(e, KafkaException) and e.args[0].txn_requires_abort():
                 retriable(p.abort_transaction)
             else:
                 p = None  # a new producer ends what is open, and the offsets say what was committed
@@ -128,12 +129,39 @@ def copy(source, sink, count, pause=0.0):
 
 
 def retriable(call):
+    until = time.monotonic() + PATIENCE
     while True:
         try:
-            return call(30)
+            return bounded(call, 30)
         except KafkaException as e:
-            if not e.args[0].retriable():
+            if not e.args[0].retriable() or time.monotonic() > until:
                 raise
+
+
+class Hung(Exception):
+    pass
+
+
+def bounded(call, *args):
+    """Calls, but not for longer than 10 seconds. After a lost connection to a group's coordinator librdkafka may never send
+    the TxnOffsetCommit that a send_offsets_to_transaction waits for, and that call passes its own timeout."""
+    done = []
+
+    def run():
+        try:
+            done.append((call(*args), None))
+        except BaseException as e:
+            done.append((None, e))
+
+    t = threading.Thread(target=run, daemon=True)
+    t.start()
+    t.join(10)
+    if not done:
+        raise Hung("%s does not return" % call.__name__)
+    result, failed = done[0]
+    if failed is not None:
+        raise failed
+    return result
 
 
 def offsets(reader, source):
@@ -250,4 +278,5 @@ def prepare():
 
 steps = (produce, idempotence, transactions, committed, groups, consumers, admin, prepare, kills)
 {f.__name__: f for f in steps}[sys.argv[2]]()
-print("ok")
+print("ok", flush=True)
+os._exit(0)  # not held up by a call that hangs

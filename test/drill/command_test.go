@@ -133,7 +133,7 @@ func TestDrillNoticesThatNothingWasKilled(t *testing.T) {
 	b := peers.StartBroker(t, t.TempDir())
 	code, out := run(t, peers.Binary(t, "./cmd/strandline"), nil, "--brokers", b.Addr, "--records", "1000", "--kills", "1",
 		"--kill-cmd", "true", "--restart-cmd", "true")
-	if code != 1 || !strings.Contains(out, "still answers") {
+	if code != 2 || !strings.Contains(out, "still answers") {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 }

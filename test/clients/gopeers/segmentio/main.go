@@ -242,6 +242,7 @@ func kills(broker string) error {
 		if err := step.Retry(func() error { return w.WriteMessages(background, kafka.Message{Value: []byte(v)}) }); err != nil {
 			return err
 		}
+		step.Pause(5 * time.Millisecond) // long enough for several kills
 	}
 	got := map[string]bool{}
 	if err := step.Retry(func() error {

@@ -4,6 +4,7 @@ package power
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -31,6 +32,10 @@ const (
 	within = "STRANDLINE_POWER_NAMESPACE"
 )
 
+// ext4Flag asks for TestExt4, which is not of every run: once in about twenty runs ext4 is damaged by the shutdown itself
+// ("structure needs cleaning" from every later sync of a file, Linux 6.18), and what can then be seen is not the broker's.
+var ext4Flag = flag.Bool("ext4", false, "run TestExt4")
+
 // TestExt4 shuts an ext4 file system down when the broker dies: what was not synced is lost as the kernel has it. The file
 // system lies in a file behind a loop device, mounted in a mount namespace of a process of its own, so that mount
 // and device are gone with that process however it ends.
@@ -38,6 +43,9 @@ func TestExt4(t *testing.T) {
 	if os.Getenv(within) != "" {
 		ext4InNamespace(t)
 		return
+	}
+	if !*ext4Flag {
+		t.Skip("it is run by hand: -args -ext4")
 	}
 	if os.Geteuid() != 0 {
 		t.Skip("only root may mount a file system")

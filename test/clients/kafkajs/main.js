@@ -7,6 +7,8 @@ const snappy = require('kafkajs-snappy')
 const { CompressionCodecs, CompressionTypes, Kafka, logLevel } = require('kafkajs')
 
 const [broker, step, third] = process.argv.slice(2)
+// A member whose join was answered by a broker that died is waited for by the others, no longer than this.
+const timeouts = { sessionTimeout: 6000, rebalanceTimeout: 10000, heartbeatInterval: 500 }
 const patience = 60000 // ms without progress after which a step has failed
 const kafka = new Kafka({
   brokers: [broker],
@@ -82,7 +84,7 @@ async function send(name, all, options = {}, compression = CompressionTypes.None
 
 // read reads n values as the only member of a new group, committing each batch.
 async function read(name, n, { groupId = 'reader-' + name, readUncommitted = false } = {}) {
-  const consumer = kafka.consumer({ groupId, readUncommitted, maxWaitTimeInMs: 200 })
+  const consumer = kafka.consumer({ groupId, readUncommitted, maxWaitTimeInMs: 200, ...timeouts })
   await again(() => consumer.connect())
   await again(() => consumer.subscribe({ topics: [name], fromBeginning: true }))
   const got = []
@@ -141,7 +143,7 @@ async function copy(from, to, count, wait = 0) {
       await txn.commit()
     }
   }
-  const consumer = kafka.consumer({ groupId: from, maxWaitTimeInMs: 200 })
+  const consumer = kafka.consumer({ groupId: from, maxWaitTimeInMs: 200, ...timeouts })
   await again(() => consumer.connect())
   await again(() => consumer.subscribe({ topics: [from], fromBeginning: true }))
   await consumer.run({

@@ -188,7 +188,6 @@ func (c *Core) backgroundDone(in Input, out *Output) {
 	case actZero:
 		c.zeroed(a, in)
 	}
-	c.flush(out)
 }
 
 func (c *Core) segment(number uint64) *segment {

@@ -22,17 +22,23 @@ func python(t *testing.T, script string, packages ...string) *program {
 		env: []string{"PYTHONPATH=" + peers.PythonPackages(t, packages...)}, b: broker(t)}
 }
 
+// common are the trials of every client that has transactions and leaves out what was aborted.
+func (p *program) common(t *testing.T, r *row) {
+	t.Helper()
+	r.try(t, produce, allCodecs, p.ok("produce"))
+	r.try(t, idempotence, "yes", p.ok("idempotence"))
+	r.try(t, transactions, "yes", p.ok("transactions"))
+	r.try(t, committed, "yes", p.committed())
+	r.try(t, groups, "commit, resume", p.ok("groups"))
+}
+
 // TestKafkaPython does what a user does with kafka-python.
 func TestKafkaPython(t *testing.T) {
 	r := client(t, "kafka-python", "kafka-python")
 	r.version = kafkaPythonVersion
 	p := python(t, "kafkapython/main.py", "kafka-python=="+kafkaPythonVersion, "python-snappy==0.7.3", "lz4==4.4.5",
 		"zstandard==0.25.0")
-	r.try(t, produce, allCodecs, p.ok("produce"))
-	r.try(t, idempotence, "yes", p.ok("idempotence"))
-	r.try(t, transactions, "yes", p.ok("transactions"))
-	r.try(t, committed, "yes", p.committed())
-	r.try(t, groups, "commit, resume", p.ok("groups"))
+	p.common(t, r)
 	r.try(t, admin, "topics, offsets, groups, records, transactions", p.ok("admin"))
 	r.try(t, kills, "produce, transactions", p.killed("kills"))
 }
@@ -42,11 +48,7 @@ func TestLibrdkafka(t *testing.T) {
 	r := client(t, "librdkafka (Python)", "librdkafka")
 	r.version = confluentKafkaVersion
 	p := python(t, "librdkafka/main.py", "confluent-kafka=="+confluentKafkaVersion)
-	r.try(t, produce, allCodecs, p.ok("produce"))
-	r.try(t, idempotence, "yes", p.ok("idempotence"))
-	r.try(t, transactions, "yes", p.ok("transactions"))
-	r.try(t, committed, "yes", p.committed())
-	r.try(t, groups, "commit, resume", p.ok("groups"))
+	p.common(t, r)
 	r.try(t, consumer, "commit, resume", p.ok("consumers"))
 	r.try(t, admin, "topics, offsets, groups, records, configs", p.ok("admin"))
 	r.try(t, kills, "produce, transactions", p.killed("kills"))
@@ -58,11 +60,7 @@ func TestKafkajs(t *testing.T) {
 	r.version = kafkajsVersion
 	p := &program{command: []string{"node", "kafkajs/main.js"}, env: []string{"NODE_PATH=" + peers.NodePackages(t,
 		"kafkajs@"+kafkajsVersion, "kafkajs-snappy@1.1.0", "lz4js@0.2.0", "@mongodb-js/zstd@1.2.2")}, b: broker(t)}
-	r.try(t, produce, allCodecs, p.ok("produce"))
-	r.try(t, idempotence, "yes", p.ok("idempotence"))
-	r.try(t, transactions, "yes", p.ok("transactions"))
-	r.try(t, committed, "yes", p.committed())
-	r.try(t, groups, "commit, resume", p.ok("groups"))
+	p.common(t, r)
 	r.try(t, admin, "topics, offsets, groups, records, configs", p.ok("admin"))
 	r.try(t, kills, "produce, transactions", p.killed("kills"))
 }
@@ -72,11 +70,7 @@ func TestSarama(t *testing.T) {
 	r := client(t, "sarama", "sarama")
 	var p *program
 	p, r.version = goProgram(t, "./sarama", "github.com/IBM/sarama")
-	r.try(t, produce, allCodecs, p.ok("produce"))
-	r.try(t, idempotence, "yes", p.ok("idempotence"))
-	r.try(t, transactions, "yes", p.ok("transactions"))
-	r.try(t, committed, "yes", p.committed())
-	r.try(t, groups, "commit, resume", p.ok("groups"))
+	p.common(t, r)
 	r.try(t, admin, "topics, offsets, groups, records, configs", p.ok("admin"))
 	r.try(t, kills, "produce, transactions", p.killed("kills"))
 }

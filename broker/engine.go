@@ -125,7 +125,7 @@ func (e *engine) start(cfg Config, inbox *sequencer.Inbox, r *keeper.Recovery) {
 	}
 	e.Sequencer = sequencer.Start(sc)
 	// It can only fail if the loop has stopped already, which Done tells.
-	_ = e.Submit(&sequencer.Operation{Op: machine.Op{Body: &machine.Incarnation{Number: e.journal.Incarnation()}}})
+	_ = e.Submit(&sequencer.Operation{Op: machine.Op{Body: &machine.Incarnation{Number: e.journal.Incarnation(), Forgets: cfg.Durability == DurabilityWrite}}})
 	failpoint.Hit("engine.incarnation")
 	if e.keeper != nil {
 		e.keeper.start()

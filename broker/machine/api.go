@@ -98,8 +98,12 @@ type ProducePartitionReply struct {
 // Tick lets everything due at Now happen: transaction timeouts, session timeouts, delayed joins. No reply.
 type Tick struct{}
 
-// Incarnation is the first operation of a run: it raises the leader epoch of all partitions. No reply.
-type Incarnation struct{ Number uint32 }
+// Incarnation is the first operation of a run: it raises the leader epoch of all partitions. No reply. Forgets says that a
+// power cut may take back what this run answers: then the next run trusts no producer epoch of it (see txn.Coordinator.Doubt).
+type Incarnation struct {
+	Number  uint32
+	Forgets bool
+}
 
 // Shelved records how far each partition's batches have been copied out of the journal; reply is *ShelvedReply.
 type Shelved struct{ Partitions []ShelvedLength }

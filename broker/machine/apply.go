@@ -176,8 +176,9 @@ func (m *Machine) apply(kind uint8, payload []byte) error {
 	}
 	r := reader{codec.NewReader(payload)}
 	switch kind {
-	case kindIncarnation:
-		return m.applyIncarnation(r.Uint32(), &r)
+	case kindIncarnation, kindForgetfulIncarnation:
+		number := r.Uint32()
+		return r.then(func() error { return m.applyIncarnation(number, kind == kindForgetfulIncarnation) })
 	case kindTopicCreated:
 		t := readTopicCreated(&r)
 		return r.then(func() error { return m.applyTopicCreated(t) })
@@ -256,14 +257,14 @@ func (m *Machine) applyTxnEnd(e txn.End, now int64) (uint64, error) {
 	return sum, nil
 }
 
-func (m *Machine) applyIncarnation(number uint32, r *reader) error {
-	if err := r.End(); err != nil {
-		return err
-	}
+func (m *Machine) applyIncarnation(number uint32, forgets bool) error {
 	if number <= m.incarnation || number > maxIncarnation {
 		return codec.Corrupt("incarnation %d after %d", number, m.incarnation)
 	}
-	m.incarnation = number
+	if m.forgets && !mutant.On("epochs of a forgetful run trusted") {
+		m.txns.Doubt(m.producerIDsEnd)
+	}
+	m.incarnation, m.forgets = number, forgets
 	return nil
 }
 

@@ -8,7 +8,11 @@ import (
 
 // startIncarnation is the first operation of a run.
 func (m *Machine) startIncarnation(b *Incarnation) {
-	m.record(kindIncarnation, binary.AppendUvarint(m.beginRecord(), uint64(b.Number)))
+	kind := kindIncarnation
+	if b.Forgets {
+		kind = kindForgetfulIncarnation
+	}
+	m.record(kind, binary.AppendUvarint(m.beginRecord(), uint64(b.Number)))
 	m.step.mustSync = true
 }
 

@@ -14,6 +14,7 @@ type Machine struct {
 	lastNow         Now
 	hash            uint64
 	incarnation     uint32
+	forgets         bool  // a power cut may take back what the run of this incarnation answers
 	producerIDsEnd  int64 // producer ids below it are reserved: they may have been given out
 	nextPartition   PartitionID
 	settingsVersion uint32 // the newest; topics' versions are never repeated

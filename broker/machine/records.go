@@ -13,24 +13,25 @@ import (
 const metaVersion = 1
 
 const (
-	kindBatch             uint8 = 1 // the unit's next batch is data
-	kindMarker            uint8 = 2 // the unit's next batch is a transaction marker
-	kindIncarnation       uint8 = 3
-	kindTopicCreated      uint8 = 4
-	kindTopicDeleted      uint8 = 5
-	kindPartitionsAdded   uint8 = 6
-	kindShelved           uint8 = 7
-	kindProducerIDs       uint8 = 8
-	kindProducerForgotten uint8 = 9
-	kindTopicSettings     uint8 = 10
-	kindLogStart          uint8 = 11
-	kindFeature           uint8 = 12
-	kindTxnInit           uint8 = 32
-	kindTxnAdd            uint8 = 33
-	kindTxnEnd            uint8 = 34
-	kindTxnExpire         uint8 = 35
-	firstGroupKind        uint8 = 64
-	lastGroupKind         uint8 = 95
+	kindBatch                uint8 = 1 // the unit's next batch is data
+	kindMarker               uint8 = 2 // the unit's next batch is a transaction marker
+	kindIncarnation          uint8 = 3
+	kindTopicCreated         uint8 = 4
+	kindTopicDeleted         uint8 = 5
+	kindPartitionsAdded      uint8 = 6
+	kindShelved              uint8 = 7
+	kindProducerIDs          uint8 = 8
+	kindProducerForgotten    uint8 = 9
+	kindTopicSettings        uint8 = 10
+	kindLogStart             uint8 = 11
+	kindFeature              uint8 = 12
+	kindForgetfulIncarnation uint8 = 13
+	kindTxnInit              uint8 = 32
+	kindTxnAdd               uint8 = 33
+	kindTxnEnd               uint8 = 34
+	kindTxnExpire            uint8 = 35
+	firstGroupKind           uint8 = 64
+	lastGroupKind            uint8 = 95
 )
 
 // topicCreated makes a topic; its partitions have the ids from firstID on.

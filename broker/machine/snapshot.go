@@ -11,7 +11,7 @@ import (
 )
 
 // snapshotVersion is the first byte of the format (docs/formats/machine.md).
-const snapshotVersion = 2
+const snapshotVersion = 3
 
 // AppendSnapshot appends the durable state to dst. Equal states give equal bytes.
 func (m *Machine) AppendSnapshot(dst []byte) []byte {
@@ -24,6 +24,8 @@ func (m *Machine) AppendSnapshot(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst, uint64(m.nextPartition))
 	dst = binary.AppendUvarint(dst, uint64(m.settingsVersion))
 	dst = m.features.append(dst)
+	dst = append(dst, flags(m.forgets, false))
+	dst = binary.AppendVarint(dst, m.txns.Doubted())
 	dst = binary.AppendUvarint(dst, uint64(len(m.sorted)))
 	for _, t := range m.sorted {
 		dst = appendTopic(dst, t)
@@ -131,6 +133,10 @@ func Restore(cfg Config, data []byte) (*Machine, error) {
 	m.settingsVersion = r.Uint32()
 	if version >= 2 {
 		m.features = readFeatures(r)
+	}
+	if version >= 3 {
+		m.forgets, _ = readFlags(r)
+		m.txns.Doubt(r.Within(0, m.producerIDsEnd))
 	}
 	for range r.Count(1) {
 		m.restoreTopic(r)

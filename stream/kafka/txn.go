@@ -113,7 +113,8 @@ var errLateCopy = errors.New("the transaction is committed, but a copy of one of
 	"it could still arrive and end the next transaction, so the id is taken over anew")
 
 // EndOutcome says what an answer to EndTxn, nil or an error, tells about the transaction. Only what is certainly not applied
-// is aborted. Whoever is fenced does not know: an earlier try may have been applied. Nor does it know by whom: a late
+// is aborted. Whoever is fenced, or has no longer the producer id of its transactional id, does not know: an earlier try may have
+// been applied, and another producer may have come since. Nor does it know by whom: a late
 // InitProducerId of its own does the same as another process, so that is for the group to say (Member.Check).
 //
 // unanswered is how many requests that matter after the transaction (outlives) were sent and never answered. A copy of such
@@ -126,8 +127,7 @@ func EndOutcome(err error, transactionVersion int16, unanswered int) (Outcome, e
 		return Unknown, errLateCopy
 	case err == nil:
 		return CommittedOutcome, nil
-	case errors.Is(err, kerr.OperationNotAttempted), errors.Is(err, kerr.InvalidTxnState), errors.Is(err, kerr.TransactionAbortable),
-		errors.Is(err, kerr.InvalidProducerIDMapping):
+	case errors.Is(err, kerr.OperationNotAttempted), errors.Is(err, kerr.InvalidTxnState), errors.Is(err, kerr.TransactionAbortable):
 		return AbortedOutcome, err
 	}
 	return Unknown, err

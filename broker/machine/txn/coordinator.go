@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+
+	"github.com/strandline-io/strandline/internal/mutant"
 )
 
 // Coordinator knows every transactional id. Its deciding methods only look; what they return is applied, or dropped,
@@ -17,6 +19,7 @@ type Coordinator struct {
 	open deadlines // by the time at which they are aborted
 	// What counts against Config.MaxIDBytes and MaxOpenBytes.
 	idBytes, openBytes int64
+	doubted            int64 // see Doubt
 }
 
 // transaction is an Entry with its place in the list of idle ids or in the heap of open transactions.
@@ -49,6 +52,19 @@ func openBytes(partitions []uint32, groups []string) int64 {
 // New returns a coordinator without ids.
 func New(cfg Config) *Coordinator {
 	return &Coordinator{cfg: cfg.orDefaults(), byID: make(map[string]*transaction)}
+}
+
+// Doubt says that epochs of producer ids below the given one may have been given out and forgotten since, by a run that
+// answers before it syncs and a power cut. Such a producer id gets no further epoch, which somebody may have: where one is due, the
+// transactional id gets a new producer id instead. Doubted returns the newest such bound, 0 before the first.
+func (c *Coordinator) Doubt(below int64) { c.doubted = below }
+
+// Doubted is durable: see Doubt.
+func (c *Coordinator) Doubted() int64 { return c.doubted }
+
+// exhausted reports that a producer id gets no epoch after this one.
+func (c *Coordinator) exhausted(producerID int64, epoch int16) bool {
+	return producerID < c.doubted || epoch >= MaxEpoch && !mutant.On("exhausted epoch goes on")
 }
 
 // MaxTimeoutMs is the longest transaction timeout that is granted.

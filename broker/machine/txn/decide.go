@@ -51,13 +51,13 @@ func (c *Coordinator) Init(r InitRequest, newID func() int64) (InitPlan, *Refusa
 	e := t.Entry
 	if e.State == Ongoing {
 		// A new producer takes over, or the owner gives up what it began. The abort leaves the entry as a timeout would.
-		ending := t.end(false, true, true, newID)
+		ending := c.end(t, EndRequest{BumpsEpoch: true}, true, newID)
 		plan.Abort = &ending
 		e.ProducerID, e.PrevProducerID, e.Epoch = ending.Record.ProducerID, ending.Record.PrevProducerID, ending.Record.Epoch
 		given = false
 	}
 	plan.Init = Init{ID: r.ID, ProducerID: e.ProducerID, PrevProducerID: e.PrevProducerID, Epoch: e.Epoch, LastEpoch: None, TimeoutMs: r.TimeoutMs}
-	if given && r.Epoch != e.Epoch && !mutant.On("retry of InitProducerId bumps again") {
+	if given && (r.ProducerID != e.ProducerID || r.Epoch != e.Epoch) && !mutant.On("retry of InitProducerId bumps again") {
 		// checkGiven let only a retry of a lost answer pass: the same answer again.
 		plan.Init.LastEpoch = e.LastEpoch
 		return plan, nil
@@ -68,7 +68,7 @@ func (c *Coordinator) Init(r InitRequest, newID func() int64) (InitPlan, *Refusa
 	if mutant.On("no epoch bump") && plan.Abort == nil || mutant.On("one bump over an open transaction") && plan.Abort != nil {
 		return plan, nil
 	}
-	if e.Epoch >= MaxEpoch {
+	if c.exhausted(e.ProducerID, e.Epoch) {
 		plan.Init.PrevProducerID, plan.Init.ProducerID, plan.Init.Epoch = e.ProducerID, newID(), 0
 	} else {
 		plan.Init.Epoch++
@@ -100,13 +100,12 @@ func (t *transaction) checkGiven(p Producer) *Refusal {
 	if mutant.On("any producer may take over by name") {
 		return nil
 	}
-	if p.ProducerID != t.ProducerID && (p.ProducerID != t.PrevProducerID || p.Epoch < MaxEpoch) {
-		return refuse(kerr.ProducerFenced, "producer id", p.ProducerID, t.ProducerID)
-	}
-	isCurrent := p.ProducerID == t.ProducerID && p.Epoch == t.Epoch
 	// In an open transaction the answer must have arrived: what comes again is late, and must not abort it.
-	isRetry := p.Epoch == t.LastEpoch && (t.State != Ongoing || mutant.On("late InitProducerId aborts"))
-	if !isCurrent && !isRetry {
+	repeats := p.Epoch == t.LastEpoch && (t.State != Ongoing || mutant.On("late InitProducerId aborts"))
+	switch {
+	case p.ProducerID != t.ProducerID && (p.ProducerID != t.PrevProducerID || t.Epoch != 0 || !repeats):
+		return refuse(kerr.ProducerFenced, "producer id", p.ProducerID, t.ProducerID)
+	case p.ProducerID == t.ProducerID && p.Epoch != t.Epoch && !repeats:
 		return refuse(kerr.ProducerFenced, "producer epoch", int64(p.Epoch), int64(t.Epoch))
 	}
 	return nil
@@ -223,7 +222,7 @@ func (c *Coordinator) End(r EndRequest, newID func() int64) (EndPlan, *Refusal) 
 	}
 	switch v {
 	case endIt:
-		ending := t.end(r.Commit, false, r.BumpsEpoch, newID)
+		ending := c.end(t, r, false, newID)
 		return EndPlan{Ending: &ending, ProducerID: ending.Record.ProducerID, Epoch: ending.Record.Epoch}, nil
 	case endedBefore:
 		return EndPlan{ProducerID: t.ProducerID, Epoch: t.Epoch}, nil
@@ -247,7 +246,7 @@ func (t *transaction) judgeEnd(r EndRequest) (verdict, *Refusal) {
 	// A bump by InitProducerId is none that an EndTxn left behind: it fenced who had the epoch before, and an end that the
 	// new owner reached (in version 1 it does not bump) must not let that one in again.
 	ended := r.Epoch == t.LastEpoch || mutant.On("fenced producer takes part in its successor's end")
-	rotated := r.BumpsEpoch && ended && !mutant.On("retry over a new producer id refused") && r.ProducerID == t.PrevProducerID && r.Epoch == MaxEpoch && t.Epoch == 0
+	rotated := r.BumpsEpoch && ended && !mutant.On("retry over a new producer id refused") && r.ProducerID == t.PrevProducerID && t.Epoch == 0
 	if r.ProducerID != t.ProducerID && !rotated {
 		return 0, refuse(kerr.InvalidProducerIDMapping, "producer id", r.ProducerID, t.ProducerID)
 	}
@@ -272,18 +271,18 @@ func (t *transaction) judgeEnd(r EndRequest) (verdict, *Refusal) {
 	return endV2[t.State][kind][rel], nil
 }
 
-// end works out a transaction's end. With bump its markers carry the next epoch, and so does what follows; an
+// end works out a transaction's end. If it bumps the epoch, its markers carry the next one, and so does what follows; an
 // exhausted producer id is replaced (kafka-eos.md B.17).
-func (t *transaction) end(commit, fence, bump bool, newID func() int64) Ending {
+func (c *Coordinator) end(t *transaction, r EndRequest, fence bool, newID func() int64) Ending {
 	ending := Ending{
 		Record: End{
-			ID: t.ID, Commit: commit, Fence: fence,
+			ID: t.ID, Commit: r.Commit, Fence: fence,
 			ProducerID: t.ProducerID, PrevProducerID: t.PrevProducerID, Epoch: t.Epoch, LastEpoch: t.LastEpoch,
 		},
-		ProducerID: t.ProducerID, Epoch: t.Epoch, Bumped: bump,
+		ProducerID: t.ProducerID, Epoch: t.Epoch, Bumped: r.BumpsEpoch,
 		Partitions: t.Partitions,
 	}
-	if !bump {
+	if !r.BumpsEpoch {
 		return ending
 	}
 	ending.Epoch = min(t.Epoch, MaxEpoch) + 1 // one who came beyond MaxEpoch can end, too
@@ -291,7 +290,7 @@ func (t *transaction) end(commit, fence, bump bool, newID func() int64) Ending {
 		ending.Epoch = t.Epoch
 	}
 	ending.Record.LastEpoch = t.Epoch
-	if t.Epoch >= MaxEpoch && !mutant.On("exhausted epoch goes on") {
+	if c.exhausted(t.ProducerID, t.Epoch) {
 		ending.Record.PrevProducerID, ending.Record.ProducerID, ending.Record.Epoch = t.ProducerID, newID(), 0
 	} else {
 		ending.Record.Epoch = ending.Epoch
@@ -304,7 +303,7 @@ func (c *Coordinator) TimedOut(nowMs int64, newID func() int64) (Ending, bool) {
 	if len(c.open) == 0 || c.open[0].deadlineMs() > nowMs || mutant.On("timed-out transaction not aborted") {
 		return Ending{}, false
 	}
-	return c.open[0].end(false, true, !mutant.On("timeout does not fence"), newID), true
+	return c.end(c.open[0], EndRequest{BumpsEpoch: !mutant.On("timeout does not fence")}, true, newID), true
 }
 
 // Expired decides about the id that was idle for the longest, if that was too long at nowMs, or if there are more ids than the

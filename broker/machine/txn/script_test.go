@@ -86,6 +86,9 @@ func (w *world) run(command string) string {
 		t := w.c.byID[a.id()]
 		t.Epoch = int16(a.Num("to", 0))
 		return w.show(a)
+	case "doubt": // as if a power cut had taken back what a run answered
+		w.c.Doubt(a.Num("below", 0))
+		return w.show(a)
 	case "show":
 		return w.show(a)
 	case "restore":
@@ -191,6 +194,7 @@ func (w *world) show(a *args) string {
 
 func (w *world) restore() {
 	c := New(w.cfg)
+	c.Doubt(w.c.Doubted())
 	for e := range w.c.Idle() {
 		w.must(0, c.Restore(e, w.now))
 	}

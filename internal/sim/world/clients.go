@@ -51,11 +51,23 @@ func (w *World) startProducer(name string, body func(c *client)) {
 	}
 }
 
-// runInitializer asks for producer ids while power is lost before syncs that nobody waited for.
+// runInitializer asks for producer ids, and for epochs of a transactional id that many want, while power is lost before syncs
+// that nobody waited for. Those who had the id before go on as if they did not know, and some are not known to be fenced any more.
 func (c *client) runInitializer() {
 	w := c.w
-	for range 60 {
+	var owners []*session
+	for rank := range 60 {
 		c.initIdempotent()
+		if w.chance(50) {
+			s := &session{c: c, id: "wanted", rank: rank, v2: true, current: func() bool { return true }}
+			s.init(false)
+			owners = append(owners, s)
+		}
+		for _, s := range owners {
+			if w.chance(20) {
+				s.end(w.beginTransaction(fmt.Sprintf("wanted-%d", s.rank)), false)
+			}
+		}
 		if !w.healed && w.chance(20) {
 			w.after(w.Int64N(20*msInUs), func() { w.crash("power loss", true) })
 		}

@@ -20,8 +20,7 @@ type history struct {
 	// generations are those in force, by group; consumed is what any member of the consumers' group has read.
 	generations map[string]*claim
 	consumed    map[uint64]bool
-	identities  map[identity]string // whose each was last
-	shared      map[identity]bool
+	identities  map[identity]string // whose each is
 }
 
 type cell struct {
@@ -49,25 +48,21 @@ type transaction struct {
 	committed bool // and acknowledged
 	aborted   bool // surely not committed
 	torn      bool // power was lost meanwhile where replies leave before the sync
-	as        identity
 	values    []*value
 }
 
-// identity is what the broker knows a transactional producer by. Where replies leave before the sync, a power loss may
-// forget that one was given out: then two producers have it, and one's EndTxn ends what the other has written.
+// identity is what the broker knows a transactional producer by.
 type identity struct {
 	pid   int64
 	epoch int16
 }
 
-// owns notes that the broker gave an identity to an instance of a producer.
+// owns notes that the broker gave an identity to an instance of a producer: once and for all, whatever a power loss forgets, else
+// one's EndTxn ends what another has written.
 func (w *World) owns(instance string, id identity) {
 	h := w.history
-	if owner, ok := h.identities[id]; ok && owner != instance {
-		if !w.mode.lossy {
-			w.fail("fenced: %s is given producer id %d epoch %d, which %s has", instance, id.pid, id.epoch, owner)
-		}
-		h.shared[id] = true
+	if owner, ok := h.identities[id]; ok {
+		w.fail("fenced: %s is given producer id %d epoch %d, which %s has", instance, id.pid, id.epoch, owner)
 	}
 	h.identities[id] = instance
 }
@@ -83,7 +78,7 @@ func newHistory() *history {
 		cells: make(map[cell]uint64), pids: make(map[int64]string), newest: make(map[string]*claim),
 		lowest: make(map[string]int64), late: make(map[string]int64), reading: make(map[string][]uint64),
 		generations: make(map[string]*claim), consumed: make(map[uint64]bool),
-		identities: make(map[identity]string), shared: make(map[identity]bool),
+		identities: make(map[identity]string),
 	}
 }
 
@@ -130,7 +125,7 @@ func (w *World) saw(reader, partition string, offset int64, committedOnly bool, 
 		w.fail("once: %s: value %d of %s, seen in %s at %d, is in %s at %d as well", reader, id, v.partition, v.place, v.offset, partition, offset)
 	}
 	v.offset, v.place = offset, partition
-	if tx := v.tx; committedOnly && tx != nil && (!tx.tried || tx.aborted) && !h.shared[tx.as] {
+	if tx := v.tx; committedOnly && tx != nil && (!tx.tried || tx.aborted) {
 		w.fail("nothing aborted: %s: %s at %d shows value %d of transaction %s, which is not committed (asked for: %t)", reader, partition, offset, id, tx.name, tx.tried)
 	}
 	return v
@@ -185,7 +180,6 @@ func (w *World) check(final map[string][]*value, partitions []string) {
 			}
 		}
 		switch {
-		case h.shared[tx.as]:
 		case tx.committed && shown != all && !w.mode.lossy:
 			w.fail("acknowledged: transaction %s was committed with %d values, %d are visible", tx.name, all, shown)
 		case (tx.aborted || !tx.tried) && shown != 0:

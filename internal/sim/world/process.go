@@ -142,7 +142,7 @@ func (p *process) start(r *keeper.Recovery) {
 	}
 	p.core = sequencer.NewCore(p.machine, appender{p}, durability, r.LastSeq, sequencer.Limits{GroupOps: 8})
 	p.startMs = sequencer.EngineStart(p.machine.LastNow(), w.wall())
-	p.submit(&sequencer.Operation{Op: machine.Op{Body: &machine.Incarnation{Number: p.journal.Incarnation()}}})
+	p.submit(&sequencer.Operation{Op: machine.Op{Body: &machine.Incarnation{Number: p.journal.Incarnation(), Forgets: w.mode.write}}})
 	p.keeper.start()
 	p.pump()
 }

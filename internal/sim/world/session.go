@@ -1,6 +1,8 @@
 package world
 
 import (
+	"fmt"
+
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/strandline-io/strandline/broker/record"
@@ -55,7 +57,7 @@ func (s *session) init(bump bool) bool {
 	if newest := h.newest[s.id]; newest == nil || newest.rank < s.rank {
 		h.newest[s.id] = &claim{s.rank, s.c.w.nowUs}
 	}
-	s.c.w.owns(s.c.name, s.identity())
+	s.c.w.owns(fmt.Sprintf("%s (%s, rank %d)", s.c.name, s.id, s.rank), s.identity())
 	s.c.tracef("owns %s as %d epoch %d", s.id, s.pid, s.epoch)
 	return true
 }
@@ -99,7 +101,6 @@ func (s *session) produce(tx *transaction, topic string, partition int32, of []u
 // produceAll writes batches of the open transaction to different partitions, in one request.
 func (s *session) produceAll(tx *transaction, all ...destination) bool {
 	version := int16(12)
-	tx.as = s.identity()
 	if !s.v2 {
 		version = 11
 		if !s.addAll(all) {
@@ -266,7 +267,7 @@ func (s *session) end(tx *transaction, commit bool) bool {
 			s.sequences = make(map[string]int32)
 		}
 		s.pid, s.epoch, s.dirty = r.ProducerID, r.ProducerEpoch, false
-		s.c.w.owns(s.c.name, s.identity())
+		s.c.w.owns(fmt.Sprintf("%s (%s, rank %d)", s.c.name, s.id, s.rank), s.identity())
 	case s.dirty, s.c.w.mode.lossy:
 		// Where replies leave before the sync, a power loss may bring the transaction back, or a part of it, and the next one
 		// of the same epoch would commit that.

@@ -146,6 +146,7 @@ func openProducer(ctx context.Context, c *client, id string, v2 bool, timeoutMs 
 		break
 	}
 	p.sequences = make(map[kafka.TopicPartition]int32)
+	c.w.owns(c.name, identity{p.pid, p.epoch})
 	c.tracef("owns %s as %d epoch %d", id, p.pid, p.epoch)
 	spawn("sender", p.run)
 	return p, nil
@@ -246,6 +247,7 @@ func (p *boundProducer) end(commit bool) (kafka.Outcome, error) {
 		}
 		if err == nil && p.v2 && (p.pid != r.ProducerID || p.epoch != r.ProducerEpoch) {
 			p.pid, p.epoch = r.ProducerID, r.ProducerEpoch
+			p.w.owns(p.c.name, identity{p.pid, p.epoch})
 			clear(p.sequences)
 		}
 		return kafka.EndOutcome(err, transactionVersion(p.v2), p.unanswered)

@@ -42,6 +42,16 @@ func TestFencedIsNotTheEnd(t *testing.T) {
 	}
 }
 
+// A first try may have committed, ended a producer id and gone unanswered; then somebody else came: the transaction is not known to
+// be aborted.
+func TestReplacedProducerDoesNotKnow(t *testing.T) {
+	for _, err := range []error{kerr.InvalidProducerIDMapping, kerr.ProducerFenced, kerr.InvalidProducerEpoch} {
+		if outcome, _ := kafka.EndOutcome(err, 2, 1); outcome != kafka.Unknown {
+			t.Errorf("%v: outcome %v", err, outcome)
+		}
+	}
+}
+
 // movingGroup answers with another committed offset each time.
 type movingGroup struct{ offset int64 }
 

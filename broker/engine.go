@@ -118,7 +118,7 @@ func (e *engine) start(cfg Config, inbox *sequencer.Inbox, r *keeper.Recovery) {
 		LastSeq: r.LastSeq, Clock: cfg.Now,
 		EngineStartMs: sequencer.EngineStart(r.Machine.LastNow(), cfg.Now().UnixMilli()),
 	}
-	sc.OnEvicted = newEvictionLog(cfg).note
+	sc.OnCounts = newCountLog(cfg).note
 	if cfg.DataDir != "" {
 		e.keeper = newHousekeeper(cfg, e, sc.Board, r)
 		sc.OnSealed, sc.OnDeleted, sc.OnTrimmed, sc.OnMarks = e.keeper.Sealed, e.keeper.Deleted, e.keeper.Trimmed, e.keeper.Marked

@@ -134,13 +134,24 @@ type Out struct {
 	Topics  []TopicChange
 	// Features, when not nil, are the feature levels from now on.
 	Features *Features
-	Evicted  Evicted
+	Counts   Counts
 }
 
-// Evicted counts what was forgotten before its time because there was too much of it. Nothing with an open transaction is.
-type Evicted struct {
-	ProducerIDs      int // pairs of partition and producer id (producer.Config.MaxEntries)
-	TransactionalIDs int // txn.Config.MaxIDs and MaxIDBytes
+// Counts are of what an operator should hear of.
+type Counts struct {
+	// Forgotten before their time because there was too much: never what has a transaction open.
+	EvictedProducerIDs      int // pairs of partition and producer id (producer.Config.MaxEntries)
+	EvictedTransactionalIDs int // txn.Config.MaxIDs and MaxIDBytes
+	// Markers that the end of a transaction left out, because the partition refuses them with INVALID_PRODUCER_EPOCH or
+	// TRANSACTION_COORDINATOR_FENCED: somebody else has used the producer id there, or an operator wrote a marker.
+	SkippedMarkers int
+}
+
+// Add adds o to c.
+func (c *Counts) Add(o Counts) {
+	c.EvictedProducerIDs += o.EvictedProducerIDs
+	c.EvictedTransactionalIDs += o.EvictedTransactionalIDs
+	c.SkippedMarkers += o.SkippedMarkers
 }
 
 // Unit is atomic: it is journaled whole or not at all. Meta holds the machine's records, Batches the record

@@ -157,8 +157,8 @@ func TestLowerBoundsShrinkWhatIsThere(t *testing.T) {
 	w.cfg = Config{Producer: producer.Config{MaxEntries: 3}, Txn: txn.Config{MaxIDs: 2}}
 	w.restart()
 	w.tick(0)
-	if want := (Evicted{ProducerIDs: 3, TransactionalIDs: 4}); w.evicted != want {
-		t.Errorf("evicted %+v, want %+v", w.evicted, want)
+	if want := (Counts{EvictedProducerIDs: 3, EvictedTransactionalIDs: 4}); w.counts != want {
+		t.Errorf("counted %+v, want %+v", w.counts, want)
 	}
 	var left []string
 	for e := range w.m.txns.Open() {
@@ -173,7 +173,7 @@ func TestLowerBoundsShrinkWhatIsThere(t *testing.T) {
 	w.expect("produce id=x0 t/0:1:b", "offset 11")
 	w.expect("end id=x0 commit", "pid=0 epoch=1")
 	w.run("init id=new")
-	if w.evicted.TransactionalIDs != 5 {
-		t.Errorf("%d transactional ids were evicted, want one more", w.evicted.TransactionalIDs)
+	if w.counts.EvictedTransactionalIDs != 5 {
+		t.Errorf("%d transactional ids were evicted, want one more", w.counts.EvictedTransactionalIDs)
 	}
 }

@@ -273,7 +273,7 @@ func (m *Machine) forgetOldestProducer(evicted bool) bool {
 		return false
 	}
 	if evicted {
-		m.step.out.Evicted.ProducerIDs++
+		m.step.out.Counts.EvictedProducerIDs++
 	}
 	payload := binary.AppendUvarint(m.beginRecord(), uint64(n.Partition))
 	m.record(kindProducerForgotten, binary.AppendVarint(payload, n.ProducerID))

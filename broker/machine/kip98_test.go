@@ -246,4 +246,7 @@ func TestForeignEpoch(t *testing.T) {
 	w.expect("end v=3 commit", "ok")
 	w.expect("show t/0", "end 1, stable 1, aborted [], epochs [{1 0}]")
 	w.expect("read t/1", "b")
+	if want := (Counts{SkippedMarkers: 1}); w.counts != want {
+		t.Errorf("counted %+v, want %+v", w.counts, want)
+	}
 }

@@ -71,6 +71,8 @@ func (m *Machine) endTransaction(e *txn.Ending) {
 			buf = m.appendMarker(buf, p, marker)
 		} else if p.producers.Open(e.ProducerID) {
 			panic(fmt.Sprintf("BUG: the transaction of producer %d cannot end in partition %d: %s", e.ProducerID, p.id, detail))
+		} else {
+			m.step.out.Counts.SkippedMarkers++
 		}
 	}
 	m.record(kindTxnEnd, appendEnd(m.beginRecord(), &e.Record))
@@ -137,7 +139,7 @@ func (m *Machine) tick() {
 // forgetTransactionalID forgets an id that has expired, or that is evicted to make room.
 func (m *Machine) forgetTransactionalID(id string, evicted bool) {
 	if evicted {
-		m.step.out.Evicted.TransactionalIDs++
+		m.step.out.Counts.EvictedTransactionalIDs++
 	}
 	m.record(kindTxnExpire, codec.AppendString(m.beginRecord(), id))
 }

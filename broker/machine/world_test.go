@@ -33,7 +33,7 @@ type world struct {
 	late    map[uint64]any           // replies to earlier operations
 	quiet   bool                     // compare hashes only, for long runs
 	hungUp  bool                     // the last operation was answered with a Hangup
-	evicted Evicted                  // in all
+	counts  Counts                   // in all
 }
 
 // otherConfig is that of the machines that replay: as tight as can be, since replay must not depend on any setting. A start with
@@ -97,8 +97,7 @@ func (w *world) ask(req kmsg.Request, version int16) any {
 // follow keeps what the step wrote and checks it.
 func (w *world) follow(out *Out) {
 	w.t.Helper()
-	w.evicted.ProducerIDs += out.Evicted.ProducerIDs
-	w.evicted.TransactionalIDs += out.Evicted.TransactionalIDs
+	w.counts.Add(out.Counts)
 	for i := range out.Units {
 		w.keep(&out.Units[i], out)
 	}

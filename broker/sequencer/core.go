@@ -46,7 +46,7 @@ type Actions struct {
 	Release []func() // buffers that are no longer needed
 	Sealed  []uint64 // journal segments that are complete
 	Marks   []Mark
-	Evicted machine.Evicted
+	Counts  machine.Counts
 	// WakeAtEngineMs is when the next Tick is due; 0 is never.
 	WakeAtEngineMs int64
 	// Err ends the loop for good.
@@ -233,8 +233,7 @@ func (c *Core) releaseGroup(g *group, a *Actions) {
 	}
 	a.Deliver = append(a.Deliver, g.deliver...)
 	a.Release = append(a.Release, g.release...)
-	a.Evicted.ProducerIDs += g.out.Evicted.ProducerIDs
-	a.Evicted.TransactionalIDs += g.out.Evicted.TransactionalIDs
+	a.Counts.Add(g.out.Counts)
 	c.putGroup(g)
 }
 

@@ -82,8 +82,8 @@ type Config struct {
 	OnDeleted func([]machine.PartitionID)
 	OnTrimmed func([]machine.PartitionID)
 	OnMarks   func([]Mark)
-	// OnEvicted is told what was forgotten for want of room. It must not block.
-	OnEvicted func(machine.Evicted)
+	// OnCounts is told what was counted since the last call, when there is something. It must not block.
+	OnCounts func(machine.Counts)
 }
 
 // EngineStart continues engine time over a restart: the last journaled value plus the wall's difference since, never
@@ -270,8 +270,8 @@ func (s *Sequencer) carryOut(a *Actions) {
 	if len(a.Marks) > 0 && s.cfg.OnMarks != nil {
 		s.cfg.OnMarks(a.Marks)
 	}
-	if a.Evicted != (machine.Evicted{}) && s.cfg.OnEvicted != nil {
-		s.cfg.OnEvicted(a.Evicted)
+	if a.Counts != (machine.Counts{}) && s.cfg.OnCounts != nil {
+		s.cfg.OnCounts(a.Counts)
 	}
 	if len(a.Sealed) > 0 && s.cfg.OnSealed != nil {
 		s.cfg.OnSealed(a.Sealed)

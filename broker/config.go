@@ -136,12 +136,18 @@ type Config struct {
 	// in milliseconds. Defaults 45,000 and 5,000.
 	GroupConsumerSessionTimeoutMs    int32
 	GroupConsumerHeartbeatIntervalMs int32
-	// GroupConsumerMinSessionTimeoutMs to GroupConsumerMaxHeartbeatIntervalMs (group.consumer.min.session.timeout.ms and so on)
-	// bound what a consumer group's own settings may say, and the two above. Defaults 45,000 to 60,000 and 5,000 to 15,000.
-	GroupConsumerMinSessionTimeoutMs    int32
-	GroupConsumerMaxSessionTimeoutMs    int32
-	GroupConsumerMinHeartbeatIntervalMs int32
-	GroupConsumerMaxHeartbeatIntervalMs int32
+	// GroupConsumerAssignmentIntervalMs (group.consumer.assignment.interval.ms) lies at least between two assignments of a
+	// consumer group, in milliseconds. Default 1,000; -1 is no pause.
+	GroupConsumerAssignmentIntervalMs int32
+	// GroupConsumerMinSessionTimeoutMs to GroupConsumerMaxAssignmentIntervalMs (group.consumer.min.session.timeout.ms and so on)
+	// bound what a consumer group's own settings may say, and the three above. Defaults 45,000 to 60,000, 5,000 to 15,000 and
+	// 0 to 15,000; a longest pause of -1 is none.
+	GroupConsumerMinSessionTimeoutMs     int32
+	GroupConsumerMaxSessionTimeoutMs     int32
+	GroupConsumerMinHeartbeatIntervalMs  int32
+	GroupConsumerMaxHeartbeatIntervalMs  int32
+	GroupConsumerMinAssignmentIntervalMs int32
+	GroupConsumerMaxAssignmentIntervalMs int32
 	// GroupConsumerMigrationPolicy (group.consumer.migration.policy) says which groups change their protocol while they have
 	// members. Default MigrationBidirectional.
 	GroupConsumerMigrationPolicy MigrationPolicy
@@ -243,9 +249,7 @@ func (c Config) orDefaults() Config {
 	def(&c.MaxInFlight, DefaultMaxInFlight)
 	def(&c.MaxRequestBytes, DefaultMaxRequestBytes)
 	def(&c.RequestMemoryBytes, max(DefaultRequestMemoryBytes, 2*int64(c.MaxRequestBytes)))
-	def(&c.FetchMaxBytes, DefaultFetchMaxBytes)
 	def(&c.FetchMemoryBytes, max(DefaultFetchMemoryBytes, int64(c.FetchMaxBytes)))
-	def(&c.MaxFetchSessions, DefaultMaxFetchSessions)
 	def(&c.FetchSessionMemoryBytes, DefaultFetchSessionBytes)
 	def(&c.IdleTimeout, DefaultIdleTimeout)
 	def(&c.StallTimeout, DefaultStallTimeout)
@@ -307,6 +311,7 @@ func (c Config) Validate() error {
 	}
 	between("session.timeout.ms", c.GroupConsumerSessionTimeoutMs, c.GroupConsumerMinSessionTimeoutMs, c.GroupConsumerMaxSessionTimeoutMs)
 	between("heartbeat.interval.ms", c.GroupConsumerHeartbeatIntervalMs, c.GroupConsumerMinHeartbeatIntervalMs, c.GroupConsumerMaxHeartbeatIntervalMs)
+	between("assignment.interval.ms", max(0, c.GroupConsumerAssignmentIntervalMs), c.GroupConsumerMinAssignmentIntervalMs, max(0, c.GroupConsumerMaxAssignmentIntervalMs))
 	if c.GroupConsumerHeartbeatIntervalMs >= c.GroupConsumerSessionTimeoutMs {
 		bad("group.consumer.heartbeat.interval.ms is %d, want less than group.consumer.session.timeout.ms, %d",
 			c.GroupConsumerHeartbeatIntervalMs, c.GroupConsumerSessionTimeoutMs)
@@ -316,9 +321,7 @@ func (c Config) Validate() error {
 	within("MaxInFlight", int64(c.MaxInFlight), 1, 1<<12)
 	within("MaxRequestBytes", int64(c.MaxRequestBytes), 64<<10, MaxRequestBytesLimit)
 	within("RequestMemoryBytes", c.RequestMemoryBytes, 2*int64(c.MaxRequestBytes), 1<<50)
-	within("FetchMaxBytes", int64(c.FetchMaxBytes), 1<<10, 1<<30)
 	within("FetchMemoryBytes", c.FetchMemoryBytes, int64(c.FetchMaxBytes), 1<<50)
-	within("MaxFetchSessions", int64(c.MaxFetchSessions), -1, 100_000)
 	within("FetchSessionMemoryBytes", c.FetchSessionMemoryBytes, 1, 1<<50)
 	within("IdleTimeout in ms", c.IdleTimeout.Milliseconds(), 1, 1<<40)
 	within("StallTimeout in ms", c.StallTimeout.Milliseconds(), 1, 1<<40)

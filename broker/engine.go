@@ -163,8 +163,10 @@ func (c Config) machine() machine.Config {
 			ConsumerSessionTimeoutMs: c.GroupConsumerSessionTimeoutMs, ConsumerHeartbeatMs: c.GroupConsumerHeartbeatIntervalMs,
 			ConsumerMinSessionTimeoutMs: c.GroupConsumerMinSessionTimeoutMs, ConsumerMaxSessionTimeoutMs: c.GroupConsumerMaxSessionTimeoutMs,
 			ConsumerMinHeartbeatMs: c.GroupConsumerMinHeartbeatIntervalMs, ConsumerMaxHeartbeatMs: c.GroupConsumerMaxHeartbeatIntervalMs,
-			Migration:          c.GroupConsumerMigrationPolicy,
-			OffsetsRetentionMs: int64(c.OffsetsRetentionMinutes) * 60_000, OffsetsCheckMs: c.OffsetsRetentionCheckIntervalMs,
+			AssignmentIntervalMs: c.GroupConsumerAssignmentIntervalMs, ConsumerMinAssignmentIntervalMs: c.GroupConsumerMinAssignmentIntervalMs,
+			ConsumerMaxAssignmentIntervalMs: c.GroupConsumerMaxAssignmentIntervalMs,
+			Migration:                       c.GroupConsumerMigrationPolicy,
+			OffsetsRetentionMs:              int64(c.OffsetsRetentionMinutes) * 60_000, OffsetsCheckMs: c.OffsetsRetentionCheckIntervalMs,
 		},
 	}
 }

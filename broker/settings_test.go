@@ -139,6 +139,47 @@ func TestBrokerDescribesItself(t *testing.T) {
 	}
 }
 
+// TestAssignmentIntervalOfTheBroker: it holds in groups that have none of their own, which can have what the bounds allow.
+func TestAssignmentIntervalOfTheBroker(t *testing.T) {
+	const name = "consumer.assignment.interval.ms"
+	f := func(interval, low, high int32, shown string, allowed, refused string) {
+		t.Helper()
+		b := brokertest.Start(t, brokertest.Configure(func(c *broker.Config) {
+			c.GroupConsumerAssignmentIntervalMs, c.GroupConsumerMinAssignmentIntervalMs, c.GroupConsumerMaxAssignmentIntervalMs = interval, low, high
+		}))
+		c := dial(t, b)
+		req := kmsg.NewPtrDescribeConfigsRequest()
+		req.Version = 4
+		r := kmsg.NewDescribeConfigsRequestResource()
+		r.ResourceType, r.ResourceName, r.ConfigNames = kmsg.ConfigResourceTypeGroupConfig, "g", []string{name}
+		req.Resources = append(req.Resources, r)
+		e := ask[*kmsg.DescribeConfigsResponse](c, req).Resources[0].Configs[0]
+		if got := fmt.Sprint(*e.Value, " ", e.Source); got != shown {
+			t.Errorf("%s is %s, want %s", name, got, shown)
+		}
+		for value, want := range map[string]int16{allowed: 0, refused: 40} {
+			alter := kmsg.NewPtrIncrementalAlterConfigsRequest()
+			alter.Version = 1
+			a := kmsg.NewIncrementalAlterConfigsRequestResource()
+			a.ResourceType, a.ResourceName = kmsg.ConfigResourceTypeGroupConfig, "g"
+			change := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+			change.Name, change.Value = name, &value
+			a.Configs = append(a.Configs, change)
+			alter.Resources = append(alter.Resources, a)
+			if code := ask[*kmsg.IncrementalAlterConfigsResponse](c, alter).Resources[0].ErrorCode; code != want {
+				t.Errorf("%s of %s is answered with %d, want %d", name, value, code, want)
+			}
+		}
+	}
+	f(0, 0, 0, "1000 DEFAULT_CONFIG", "15000", "15001")
+	f(7000, 2000, 8000, "7000 STATIC_BROKER_CONFIG", "8000", "1999")
+	f(-1, 0, -1, "0 STATIC_BROKER_CONFIG", "0", "1")
+	err := broker.Config{GroupConsumerAssignmentIntervalMs: 20_000}.Validate()
+	if want := "group.consumer.assignment.interval.ms is 20000, want 0 to 15000"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%v does not say %s", err, want)
+	}
+}
+
 // TestMessageMaxBytes: the broker's bound holds in topics that have none of their own, also after another start.
 func TestMessageMaxBytes(t *testing.T) {
 	dir := t.TempDir()

@@ -48,7 +48,8 @@ type Config struct {
 	// AssignmentIntervalMs lies at least between two assignments of one consumer group. 0 means 1000, negative none.
 	AssignmentIntervalMs int32
 	// ConsumerMinSessionTimeoutMs to ConsumerMaxAssignmentIntervalMs bound what a group's own settings may ask for; outside
-	// is INVALID_CONFIG. 0 means 45000 to 60000 for sessions, 5000 to 15000 for heartbeats, 0 to 15000 for assignments.
+	// is INVALID_CONFIG. 0 means 45000 to 60000 for sessions, 5000 to 15000 for heartbeats, 0 to 15000 for assignments; a
+	// negative ConsumerMaxAssignmentIntervalMs means 0.
 	ConsumerMinSessionTimeoutMs     int32
 	ConsumerMaxSessionTimeoutMs     int32
 	ConsumerMinHeartbeatMs          int32
@@ -120,7 +121,6 @@ func (c Config) Validate() error {
 	positive("ConsumerMinHeartbeatMs", int64(c.ConsumerMinHeartbeatMs))
 	positive("ConsumerMaxHeartbeatMs", int64(c.ConsumerMaxHeartbeatMs))
 	positive("ConsumerMinAssignmentIntervalMs", int64(c.ConsumerMinAssignmentIntervalMs))
-	positive("ConsumerMaxAssignmentIntervalMs", int64(c.ConsumerMaxAssignmentIntervalMs))
 	positive("OffsetsRetentionMs", c.OffsetsRetentionMs)
 	positive("OffsetsCheckMs", c.OffsetsCheckMs)
 	if d := c.withDefaults(); d.MinSessionTimeoutMs > d.MaxSessionTimeoutMs {
@@ -154,6 +154,7 @@ func (c Config) withDefaults() Config {
 	orDefault(&c.ConsumerMinHeartbeatMs, 5000)
 	orDefault(&c.ConsumerMaxHeartbeatMs, 15_000)
 	orDefault(&c.ConsumerMaxAssignmentIntervalMs, 15_000)
+	c.ConsumerMaxAssignmentIntervalMs = max(c.ConsumerMaxAssignmentIntervalMs, 0)
 	orDefault(&c.InlineAssignment, 4096)
 	orDefault(&c.OffsetsRetentionMs, 7*24*3600*1000)
 	orDefault(&c.OffsetsCheckMs, 600_000)

@@ -5,8 +5,10 @@ package differential
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,9 +22,10 @@ var (
 	seedFlag     = flag.Uint64("seed", 1, "seed of the first episode")
 	stepsFlag    = flag.Int("steps", 12000, "steps in all episodes together")
 	episodesFlag = flag.Int("episodes", 1<<30, "episodes at most")
-	workersFlag  = flag.Int("workers", 2, "episodes at the same time")
+	workersFlag  = flag.Int("workers", 8, "episodes at the same time: most of an episode is waiting for Apache Kafka")
 	failuresFlag = flag.Int("failures", 5, "failed episodes after which the run ends")
 	scriptsFlag  = flag.String("scripts", "", "folder for the scripts of failed episodes")
+	restartsFlag = flag.Int("restarts", 2, "restarts of both brokers in TestDifferentialRestart")
 	kafkaFlag    = flag.String("kafka", "", "address of a running Apache Kafka, instead of a new one")
 )
 
@@ -42,27 +45,26 @@ func TestDifferential(t *testing.T) {
 		kafka = peers.StartApacheKafka(t, kafkaSettings...).Addr
 	}
 	ours := peers.StartBroker(t, t.TempDir())
-	r := &run{ours: ours.Addr, kafka: kafka, intended: map[string]int{}}
+	r := &run{ours: ours.Addr, kafka: kafka, first: *seedFlag, intended: map[string]int{}}
 	start := time.Now()
 	var workers sync.WaitGroup
 	for range *workersFlag {
 		workers.Go(func() { r.work(t) })
 	}
 	workers.Wait()
-	t.Logf("%d steps in %d episodes, asked again %d times, %v", r.steps.Load(), r.episodes.Load(), r.retries.Load(), time.Since(start))
-	for name, n := range r.intended {
-		t.Logf("intended difference met %d times: %s", n, name)
-	}
+	r.report(t, time.Since(start))
 }
 
 // run counts over all episodes.
 type run struct {
 	ours, kafka             string
+	first                   uint64 // seed
 	steps, episodes, failed atomic.Int64
 	retries                 atomic.Int64
 
-	mu       sync.Mutex
-	intended map[string]int
+	mu        sync.Mutex
+	intended  map[string]int
+	differing []uint64 // seeds
 }
 
 func (r *run) work(t *testing.T) {
@@ -72,39 +74,86 @@ func (r *run) work(t *testing.T) {
 			r.episodes.Add(-1)
 			return
 		}
-		r.episode(t, *seedFlag+uint64(n)-1)
+		r.episode(t, r.first+uint64(n)-1)
 	}
 }
 
 // episode runs one script to its end or to the first difference.
 func (r *run) episode(t *testing.T, seed uint64) {
-	d := &driver{ours: newSide("Strandline", r.ours), kafka: newSide("Apache Kafka", r.kafka), intended: map[string]int{}}
-	defer d.ours.close()
-	defer d.kafka.close()
+	e := r.begin(seed)
+	defer e.close()
+	e.walk(episodeSteps)
+	e.finish()
+	r.account(t, e)
+}
+
+// episode is one script and how far it has come.
+type episode struct {
+	*driver
+	seed  uint64
+	world *world
+	steps int
+	err   error // the first difference
+}
+
+func (r *run) begin(seed uint64) *episode {
+	d := &driver{ours: newSide("Strandline", r.ours), kafka: newSide("Apache Kafka", r.kafka), intended: map[string]int{}, patience: settleWithin}
 	d.prefix = fmt.Sprintf("e%d-%d-", seed, time.Now().UnixMilli()%1000000)
-	w := newWorld(d.prefix, rand.New(rand.NewPCG(seed, 7)))
-	err := w.begin(d)
-	steps := 0
-	for ; err == nil && steps < episodeSteps; steps++ {
-		err = d.do(w.next())
+	e := &episode{driver: d, seed: seed, world: newWorld(d.prefix, rand.New(rand.NewPCG(seed, 7)))}
+	e.err = e.world.begin(d)
+	return e
+}
+
+func (e *episode) close() {
+	e.ours.close()
+	e.kafka.close()
+}
+
+// walk does steps, and then what they left to be done at once.
+func (e *episode) walk(steps int) {
+	for n := 0; e.err == nil && (n < steps || len(e.world.queue) > 0); n++ {
+		e.err = e.do(e.world.next())
+		e.steps++
 	}
-	if err == nil {
-		err = w.finish(d)
+}
+
+func (e *episode) finish() {
+	if e.err == nil {
+		e.err = e.world.finish(e.driver)
 	}
-	r.steps.Add(int64(steps))
-	r.retries.Add(int64(d.retries))
+}
+
+// account adds an episode that is over to the run.
+func (r *run) account(t *testing.T, e *episode) {
+	r.steps.Add(int64(e.steps))
+	r.retries.Add(int64(e.retries))
 	r.mu.Lock()
-	d.tally(r.intended)
+	e.tally(r.intended)
+	if e.err != nil {
+		r.differing = append(r.differing, e.seed)
+	}
 	r.mu.Unlock()
-	if err == nil {
+	if e.err == nil {
 		return
 	}
 	r.failed.Add(1)
-	script := strings.Join(d.script, "\n")
+	script := strings.Join(e.script, "\n")
 	if *scriptsFlag != "" {
-		if err := os.WriteFile(fmt.Sprintf("%s/seed-%d.txt", *scriptsFlag, seed), []byte(script+"\n"), 0o644); err != nil {
+		if err := os.WriteFile(fmt.Sprintf("%s/seed-%d.txt", *scriptsFlag, e.seed), []byte(script+"\n"), 0o644); err != nil {
 			t.Error(err)
 		}
 	}
-	t.Errorf("seed %d, step %d (-seed %d -episodes 1):\n%s\n\t%v", seed, steps, seed, script, err)
+	t.Errorf("seed %d, step %d (-seed %d -episodes 1):\n%s\n\t%v", e.seed, e.steps, e.seed, script, e.err)
+}
+
+// report says what a run did.
+func (r *run) report(t *testing.T, took time.Duration) {
+	slices.Sort(r.differing)
+	steps, episodes := r.steps.Load(), r.episodes.Load()
+	line := fmt.Sprintf("%d steps in %d episodes, seeds %d to %d, %d with differences %d; Apache Kafka asked again %d times; %v, %d steps/s",
+		steps, episodes, r.first, r.first+uint64(episodes)-1, len(r.differing), r.differing, r.retries.Load(), took.Round(time.Second), int64(float64(steps)/took.Seconds()))
+	t.Log(line)
+	for _, name := range slices.Sorted(maps.Keys(r.intended)) {
+		t.Logf("allowed difference met %d times: %s", r.intended[name], name)
+	}
 }

@@ -7,6 +7,13 @@
 // both name something, the two names belong together from then on. Where Apache Kafka answers because its own steps lie
 // apart (CONCURRENT_TRANSACTIONS, a topic that is not everywhere yet), the driver asks it again before it compares.
 //
-//	go test -tags peers -timeout 6h ./test/differential -args -steps 1000000
+// One episode does not hinder another, and spends its time waiting for Apache Kafka: several run at the same time. A second
+// test restarts both brokers in the middle of episodes. The long run, whose output says steps, seeds and differences:
+//
+//	go test -tags peers -run TestDifferential -v -timeout 3h ./test/differential -args -steps 1000000 -seed 1 -workers 12
+//
+// With -scripts each episode that differs leaves its script in a folder, with -failures the run goes on after that many.
+// One episode again:
+//
 //	go test -tags peers -v ./test/differential -args -seed 4711 -episodes 1
 package differential

@@ -35,6 +35,7 @@ type driver struct {
 	prefix      string
 	script      []string
 	retries     int
+	patience    time.Duration // with Apache Kafka's parts that do not agree
 	intended    map[string]int
 }
 
@@ -42,8 +43,11 @@ func (d *driver) note(format string, args ...any) {
 	d.script = append(d.script, fmt.Sprintf(format, args...))
 }
 
-// settleWithin bounds how long Apache Kafka's parts may take to agree.
-const settleWithin = 5 * time.Second
+// Bounds of how long Apache Kafka's parts may take to agree: in a run, and after a start.
+const (
+	settleWithin = 10 * time.Second
+	loadWithin   = time.Minute
+)
 
 // do runs one step. The error says how the answers differ.
 func (d *driver) do(s step) error {
@@ -85,7 +89,7 @@ func (d *driver) single(e exchange) (kmsg.Response, error) {
 	if errA != nil && !errors.Is(errA, errClosed) {
 		return nil, errA
 	}
-	deadline, pause := time.Now().Add(settleWithin), time.Millisecond
+	deadline, pause := time.Now().Add(d.patience), time.Millisecond
 	for {
 		b, errB := d.kafka.call(e.client, d.names.translate(e.req))
 		if errB != nil && !errors.Is(errB, errClosed) {

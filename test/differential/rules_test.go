@@ -28,6 +28,7 @@ var rules = []rule{
 	{"DescribeTransactions: start of a transaction that is over, offsets as partitions", 65, describedTransactions},
 	{"ConsumerGroupDescribe: a member without a pattern", 69, noPattern},
 	{"ConsumerGroupDescribe: what a member is giving up", 69, givenUp},
+	{"ConsumerGroupHeartbeat: a member of a group that does not exist", 68, memberOfNothing},
 	{"CreateTopics: the id of a topic that is only validated", 19, createdInTheory},
 	{"Produce: TRANSACTION_ABORTABLE and INVALID_TXN_STATE, by the company that a request is in", 0, abortable},
 	{"TxnOffsetCommit: TRANSACTION_ABORTABLE and INVALID_TXN_STATE, by the company that a request is in", 28, abortableOffsets},
@@ -178,6 +179,16 @@ func givenUp(_ *names, _ kmsg.Request, ra, rb kmsg.Response) (met bool) {
 		}
 	}
 	return met
+}
+
+// memberOfNothing: a client that hears UNKNOWN_MEMBER_ID joins again, GROUP_ID_NOT_FOUND ends it.
+func memberOfNothing(_ *names, rq kmsg.Request, ra, rb kmsg.Response) bool {
+	a, b := ra.(*kmsg.ConsumerGroupHeartbeatResponse), rb.(*kmsg.ConsumerGroupHeartbeatResponse)
+	if rq.(*kmsg.ConsumerGroupHeartbeatRequest).MemberEpoch <= 0 || a.ErrorCode != kerr.UnknownMemberID.Code || b.ErrorCode != kerr.GroupIDNotFound.Code {
+		return false
+	}
+	b.ErrorCode = a.ErrorCode
+	return true
 }
 
 // fetchDeleted: Apache Kafka remembers the name with the session, and says that it is the name that nothing has.

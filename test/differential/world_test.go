@@ -67,8 +67,8 @@ type world struct {
 }
 
 // firstStamp is the timestamp of the first record: too old for a time that a broker took from its clock, too young for
-// Apache Kafka to begin a new segment, where a fetch would end.
-var firstStamp = time.Now().Add(-48 * time.Hour).UnixMilli()
+// Apache Kafka to begin a new segment, where a fetch would end, or to forget the producer when it starts.
+var firstStamp = time.Now().Add(-12 * time.Hour).UnixMilli()
 
 func newWorld(prefix string, r *rand.Rand) *world {
 	w := &world{Rand: r, prefix: prefix, topics: map[string][16]byte{}, parts: map[string]int32{}, clients: 10, stamp: firstStamp}

@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,12 +25,20 @@ import (
 	"github.com/strandline-io/strandline/test/peers"
 )
 
-// saboteur makes this test binary double a key on the broker at the address that it holds.
-const saboteur = "STRANDLINE_SABOTEUR"
+// saboteur makes this test binary do harm to the broker at the address that it holds: double a key or, if the second one
+// names the folder of its data and the file with its process id, kill it and forget its newest commits.
+const (
+	saboteur = "STRANDLINE_SABOTEUR"
+	forgets  = "STRANDLINE_FORGETS"
+)
 
 func TestMain(m *testing.M) {
 	if addr := os.Getenv(saboteur); addr != "" {
-		if err := double(addr); err != nil {
+		harm := func() error { return double(addr) }
+		if dir, pid, ok := strings.Cut(os.Getenv(forgets), ","); ok {
+			harm = func() error { return forget(addr, dir, pid) }
+		}
+		if err := harm(); err != nil {
 			fmt.Fprintln(os.Stderr, "saboteur:", err)
 			os.Exit(1)
 		}
@@ -60,6 +69,55 @@ func double(addr string) error {
 		}
 	}
 	return fmt.Errorf("no drill's topic among %v", topics.Names())
+}
+
+// forget kills a broker and starts it from where its folder was before its newest commits.
+func forget(addr, dir, pidFile string) error {
+	text, err := os.ReadFile(pidFile)
+	if err != nil {
+		return err
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return err
+	}
+	c, err := kgo.NewClient(kgo.SeedBrokers(addr))
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	before, err := committed(ctx, kadm.NewClient(c))
+	if err != nil {
+		return err
+	}
+	old := dir + ".old"
+	if err := errors.Join(syscall.Kill(pid, syscall.SIGSTOP), os.CopyFS(old, os.DirFS(dir)), syscall.Kill(pid, syscall.SIGCONT)); err != nil {
+		return err
+	}
+	// Workers go on until the kill is long due, so there is more to come.
+	for now := before; now < before+100; {
+		if now, err = committed(ctx, kadm.NewClient(c)); err != nil {
+			return err
+		}
+	}
+	return errors.Join(syscall.Kill(pid, syscall.SIGKILL), os.RemoveAll(dir), os.Rename(old, dir))
+}
+
+// committed is the sum of the committed offsets of all groups.
+func committed(ctx context.Context, admin *kadm.Client) (sum int64, err error) {
+	groups, err := admin.ListGroups(ctx)
+	if err != nil {
+		return 0, err
+	}
+	for _, group := range admin.FetchManyOffsets(ctx, groups.Groups()...) {
+		if group.Err != nil {
+			return 0, group.Err
+		}
+		group.Fetched.Each(func(o kadm.OffsetResponse) { sum += o.At })
+	}
+	return sum, nil
 }
 
 // run runs `strandline drill` to its end and returns its exit code and all of its output.
@@ -125,6 +183,20 @@ func TestDrillFindsADoubledKey(t *testing.T) {
 	if c, err := net.Dial("tcp", addr); err == nil {
 		c.Close()
 		t.Errorf("the broker that --start-cmd started still runs")
+	}
+}
+
+// TestDrillFindsWhatAKillTookAlong drills a broker that forgets its newest commits when it is killed, records and offsets
+// alike: what it forgot is moved again, so that no key is missing in the end.
+func TestDrillFindsWhatAKillTookAlong(t *testing.T) {
+	bin, dir := peers.Binary(t, "./cmd/strandline"), t.TempDir()
+	addr, pid, data := "127.0.0.1:"+strconv.Itoa(peers.FreePort(t)), filepath.Join(dir, "pid"), filepath.Join(dir, "data")
+	code, out := run(t, bin, nil, "--brokers", addr, "--records", "6000", "--kills", "1", "--every", "1m",
+		"--start-cmd", fmt.Sprintf("echo $$ >'%s'; exec '%s' serve --listen %s --data-dir '%s'", pid, bin, addr, data),
+		"--kill-cmd", fmt.Sprintf("if mkdir '%s'; then %s=%s %s='%s,%s' '%s'; else kill -9 $(cat '%s'); fi",
+			filepath.Join(dir, "forgot"), saboteur, addr, forgets, data, pid, os.Args[0], pid))
+	if code != 1 || !regexp.MustCompile(`kill 1: the group is at \d+ in partition \d, it had committed \d+`).MatchString(out) {
+		t.Errorf("exit code %d:\n%s", code, out)
 	}
 }
 

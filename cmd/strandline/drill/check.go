@@ -16,6 +16,8 @@ import (
 const (
 	// maxExamples bounds the keys that a failure names.
 	maxExamples = 5
+	// goneShown bounds the kills of which a failure tells.
+	goneShown = 3
 	// settleWait is how long the last transactions may stay open.
 	settleWait = transactionTimeout + time.Minute
 	// readWait is how long a reader may get nothing.
@@ -182,6 +184,81 @@ func (d *drill) check(ctx context.Context) (checks, error) {
 		d.screen.line("%s", where)
 	}
 	return c, ctx.Err()
+}
+
+// checkKills judges what was found after each kill.
+func (d *drill) checkKills() checks {
+	if len(d.kills) == 0 {
+		return nil
+	}
+	what := "acknowledged before a kill, there after it"
+	if len(d.gone) == 0 {
+		return checks{{what, fmt.Sprintf("records and commits, after each of %d kills", len(d.kills)), true}}
+	}
+	shown := strings.Join(d.gone[:min(len(d.gone), goneShown)], "; ")
+	if more := len(d.gone) - goneShown; more > 0 {
+		shown += fmt.Sprintf("; and after %d more kills", more)
+	}
+	return checks{{what, shown, false}}
+}
+
+// goneSince says what a broker that was started again does not hold although it was acknowledged: records of the source, or
+// the group's commits up to there. A broker that loses whole transactions, offsets and all, doubles nothing, and what it
+// lost is moved again: a reader at the end would not see it.
+func (d *drill) goneSince(ctx context.Context, committed []int64) string {
+	var short []string
+	unclear := d.await(ctx, func(ctx context.Context) (_ string, err error) {
+		short, err = d.short(ctx, committed)
+		return "", err
+	})
+	switch len(short) {
+	case 0:
+		return unclear
+	case 1:
+		return short[0]
+	}
+	return fmt.Sprintf("%s (and %d more such)", short[0], len(short)-1)
+}
+
+// short names the partitions that end, or where the group is, below what was acknowledged.
+func (d *drill) short(ctx context.Context, committed []int64) ([]string, error) {
+	ends, err := d.admin.ListEndOffsets(ctx, d.source())
+	if err = errors.Join(err, ends.Error()); err != nil {
+		return nil, fmt.Errorf("ends of %s: %w", d.source(), err)
+	}
+	var short []string
+	for p, want := range d.ends {
+		if end, ok := ends.Lookup(d.source(), int32(p)); !ok || end.Offset < want {
+			short = append(short, fmt.Sprintf("%s/%d ends at %d, it was %d", d.source(), p, end.Offset, want))
+		}
+	}
+	lower, err := d.lower(ctx, committed)
+	if len(lower) > 0 {
+		// On a broker that answers EndTxn before the markers are everywhere, the newest commits may be pending for a while.
+		lower, err = d.lower(kadm.RequireStable(ctx), committed)
+	}
+	return append(short, lower...), err
+}
+
+// lower names the partitions where the group is below its commits.
+func (d *drill) lower(ctx context.Context, committed []int64) (lower []string, err error) {
+	offsets, err := d.admin.FetchOffsetsForTopics(ctx, d.name, d.source())
+	if err != nil {
+		return nil, err
+	}
+	for p, want := range committed {
+		o, ok := offsets.Lookup(d.source(), int32(p))
+		switch {
+		case want == 0:
+		case o.Err != nil:
+			return nil, fmt.Errorf("partition %d: %w", p, o.Err)
+		case !ok:
+			lower = append(lower, fmt.Sprintf("the group has no offset in partition %d, it had committed %d", p, want))
+		case o.At < want:
+			lower = append(lower, fmt.Sprintf("the group is at %d in partition %d, it had committed %d", o.At, p, want))
+		}
+	}
+	return lower, nil
 }
 
 func orElse(s, otherwise string) string {

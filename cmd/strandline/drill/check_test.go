@@ -170,3 +170,43 @@ func TestOpenAndBehindAreNamed(t *testing.T) {
 	commit(2, 2)
 	ask("beyond the end", d.behind, "partition 2 is at 2, its end is 1")
 }
+
+// TestWhatIsGoneAfterAKillIsNamed: records and commits that were acknowledged before a kill must be there after it.
+func TestWhatIsGoneAfterAKillIsNamed(t *testing.T) {
+	b, ctx := brokertest.Start(t), within(t)
+	d := &drill{
+		name: "d", admin: kadm.NewClient(newClient(t, b.Addr())), ends: []int64{2, 0, 1}, kills: []kill{{}}, Config: Config{Partitions: 3},
+	}
+	createTopics(t, b.Addr(), d.source())
+	judge := func(what string, committed []int64, want string) {
+		t.Helper()
+		got := d.goneSince(ctx, committed)
+		if (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", what, got, want)
+		}
+	}
+	judge("nothing there", []int64{1, 0, 0}, "d-in/0 ends at 0, it was 2 (and 2 more such)")
+	c := newClient(t, b.Addr(), kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	for _, p := range []int32{0, 0, 2} {
+		if err := c.ProduceSync(ctx, &kgo.Record{Topic: d.source(), Partition: p}).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	judge("records there", []int64{0, 0, 0}, "")
+	judge("the group is not", []int64{1, 0, 0}, "partition 0, it had committed 1")
+	offsets := kadm.Offsets{}
+	offsets.AddOffset(d.source(), 0, 1, -1)
+	if err := d.admin.CommitAllOffsets(ctx, d.name, offsets); err != nil {
+		t.Fatal(err)
+	}
+	judge("all there", []int64{1, 0, 0}, "")
+	judge("the group went back", []int64{2, 0, 0}, "the group is at 1 in partition 0, it had committed 2")
+
+	if err := d.checkKills().failed(); err != nil {
+		t.Errorf("nothing is gone: %v", err)
+	}
+	d.gone = []string{"kill 1: a", "kill 2: b", "kill 3: c", "kill 4: d"}
+	if err := d.checkKills().failed(); err == nil || !strings.Contains(err.Error(), "kill 3: c; and after 1 more kills") {
+		t.Errorf("%v", err)
+	}
+}

@@ -132,6 +132,8 @@ type drill struct {
 	limit   atomic.Int64   // no transaction begins at or above it, so that the next kill still finds work
 	done    chan struct{}  // closed when everything has moved
 	doomed  atomic.Int64   // workers that shall leave their next transaction open and come back with a new client
+	judging atomic.Bool    // no transaction begins, until it is known what a kill has left
+	gone    []string       // what had been acknowledged before a kill and was not there after it
 	counts  counts
 	errMu   sync.Mutex
 	reasons map[string]int // errors that workers saw
@@ -202,21 +204,25 @@ func (d *drill) run(ctx context.Context) error {
 	if err := d.seed(ctx); err != nil {
 		return err
 	}
-	if err := d.move(ctx); err != nil {
+	err := d.move(ctx)
+	if err == nil && d.Kills > 0 {
+		// What is judged must be what the broker finds after a kill, not what it has in memory.
+		err = d.strike(ctx, true)
+	}
+	if err != nil && (ctx.Err() != nil || len(d.gone) == 0) {
 		return err
 	}
-	if d.Kills > 0 {
-		// What is judged must be what the broker finds after a kill, not what it has in memory.
-		if err := d.strike(ctx, true); err != nil {
-			return err
-		}
+	judged := d.checkKills()
+	if err == nil {
+		var found checks
+		found, err = d.check(ctx)
+		judged = append(judged, found...)
 	}
-	checks, err := d.check(ctx)
 	if ctx.Err() != nil {
 		return err
 	}
-	d.report(checks) // also where the reader could not get to the end: a transaction that hangs may be why
-	if failed := checks.failed(); failed != nil || err != nil {
+	d.report(judged) // also where the reader could not get to the end: a transaction that hangs may be why
+	if failed := judged.failed(); failed != nil || err != nil {
 		return errors.Join(failed, err)
 	}
 	d.tidy(ctx)
@@ -299,7 +305,8 @@ func (d *drill) jitter() time.Duration {
 	return time.Duration(float64(d.Every) * (0.75 + rand.Float64()/2))
 }
 
-// strike kills the broker, starts it again and waits until it answers.
+// strike kills the broker, starts it again, waits until it answers, and looks for what it had acknowledged. No transaction
+// begins meanwhile: it could make up for what is gone.
 func (d *drill) strike(ctx context.Context, last bool) error {
 	k := kill{at: time.Since(d.began), moved: d.movedSum(), last: last}
 	died := time.Now()
@@ -311,12 +318,22 @@ func (d *drill) strike(ctx context.Context, last bool) error {
 	if err := d.target.kill(ctx); err != nil {
 		return err
 	}
+	d.judging.Store(true)
+	defer d.judging.Store(false)
+	committed := d.positionsMoved()
 	if err := d.target.again(ctx); err != nil {
 		return err
 	}
 	k.down = time.Since(died)
+	gone := d.goneSince(ctx, committed)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	d.kills = append(d.kills, k)
 	d.counts.kills.Add(1)
+	if gone != "" {
+		d.gone = append(d.gone, fmt.Sprintf("kill %d: %s", len(d.kills), gone))
+	}
 	if last {
 		d.screen.line("%8s  killed once more after the last record, answers again after %s", seconds(k.at), seconds(k.down))
 	} else {
@@ -356,10 +373,19 @@ func (d *drill) reached(partition int32, offset int64) {
 
 func (d *drill) movedSum() int64 {
 	var sum int64
-	for p := range d.moved {
-		sum += d.moved[p].Load()
+	for _, at := range d.positionsMoved() {
+		sum += at
 	}
 	return sum
+}
+
+// positionsMoved is how far the group is in each partition.
+func (d *drill) positionsMoved() []int64 {
+	all := make([]int64, len(d.moved))
+	for p := range d.moved {
+		all[p] = d.moved[p].Load()
+	}
+	return all
 }
 
 // tidy removes what the drill made on a broker that goes on living.

@@ -103,7 +103,7 @@ func (d *drill) transactions(ctx context.Context, s *kgo.GroupTransactSession, i
 	return nil
 }
 
-// wait holds a worker back while the next kill is due. It returns false when the work is over.
+// wait holds a worker back while the next kill is due, or the last one is not judged. It returns false when the work is over.
 func (d *drill) wait(ctx context.Context) bool {
 	for {
 		select {
@@ -113,7 +113,7 @@ func (d *drill) wait(ctx context.Context) bool {
 			return false
 		default:
 		}
-		if d.movedSum() < d.limit.Load() {
+		if d.movedSum() < d.limit.Load() && !d.judging.Load() {
 			return true
 		}
 		time.Sleep(gateWait)

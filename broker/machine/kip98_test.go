@@ -3,6 +3,8 @@ package machine
 import (
 	"fmt"
 	"testing"
+
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
 // One test per statement of KIP-98, "Exactly Once Delivery and Transactional Messaging", as corrected by what shipped
@@ -80,6 +82,23 @@ func TestShelvedLengthsAreSynced(t *testing.T) {
 	w.do(&Shelved{Partitions: []ShelvedLength{{Partition: t1.Partitions[0], FileBytes: 100, EndOffset: 1}}})
 	if len(w.journal) != before+1 || !w.journal[before].MustSync {
 		t.Fatal("the lengths are no unit that must be synced")
+	}
+}
+
+// So is a log start that moves up: the files below go once it is published.
+func TestDeletedRecordsAreSynced(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.topic("a", 1)
+	w.produce(9, nil, data{topic: "a", values: []string{"x", "y"}})
+	before := len(w.journal)
+	req := kmsg.NewPtrDeleteRecordsRequest()
+	topic, partition := kmsg.NewDeleteRecordsRequestTopic(), kmsg.NewDeleteRecordsRequestTopicPartition()
+	topic.Topic, partition.Offset = "a", 1
+	topic.Partitions = append(topic.Partitions, partition)
+	req.Topics = append(req.Topics, topic)
+	w.ask(req, 2)
+	if len(w.journal) != before+1 || !w.journal[before].MustSync {
+		t.Fatal("the log start is no unit that must be synced")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"strconv"
 	"strings"
 	"time"
 
@@ -35,6 +36,7 @@ type driver struct {
 	prefix      string
 	script      []string
 	retries     int
+	changes     int           // of settings
 	patience    time.Duration // with Apache Kafka's parts that do not agree
 	intended    map[string]int
 }
@@ -289,9 +291,47 @@ func (d *driver) settle(req kmsg.Request, a kmsg.Response) error {
 			}
 		}
 	case *kmsg.IncrementalAlterConfigsRequest:
-		wait(20 * time.Millisecond)
+		return d.configured()
 	}
 	return nil
+}
+
+// configured waits until Apache Kafka acts by the settings that it has taken. It shows a change before everything knows
+// of it, but not before everything knows of the change before: so another one is made.
+func (d *driver) configured() error {
+	d.changes++
+	value := strconv.Itoa(5000 + d.changes)
+	alter := kmsg.NewPtrIncrementalAlterConfigsRequest()
+	r := kmsg.NewIncrementalAlterConfigsRequestResource()
+	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeGroupConfig, d.prefix+"of-no-interest"
+	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
+	c.Name, c.Value = "consumer.heartbeat.interval.ms", &value
+	r.Configs = append(r.Configs, c)
+	alter.Resources = append(alter.Resources, r)
+	if _, err := d.kafka.call(0, alter); err != nil {
+		return err
+	}
+	ask := kmsg.NewPtrDescribeConfigsRequest()
+	ask.Version = 4
+	q := kmsg.NewDescribeConfigsRequestResource()
+	q.ResourceType, q.ResourceName, q.ConfigNames = r.ResourceType, r.ResourceName, []string{c.Name}
+	ask.Resources = append(ask.Resources, q)
+	deadline := time.Now().Add(d.patience)
+	for {
+		resp, err := d.kafka.call(0, ask)
+		if err != nil {
+			return err
+		}
+		for _, r := range resp.(*kmsg.DescribeConfigsResponse).Resources {
+			if len(r.Configs) == 1 && r.Configs[0].Value != nil && *r.Configs[0].Value == value {
+				return nil
+			}
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("%s: a setting does not become %s", d.kafka.name, value)
+		}
+		wait(time.Millisecond)
+	}
 }
 
 // rest waits until a transaction has no step of its end before it on Apache Kafka.

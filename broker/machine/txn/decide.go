@@ -246,7 +246,7 @@ func (t *transaction) judgeEnd(r EndRequest) (verdict, *Refusal) {
 	// A bump by InitProducerId is none that an EndTxn left behind: it fenced who had the epoch before, and an end that the
 	// new owner reached (in version 1 it does not bump) must not let that one in again.
 	ended := r.Epoch == t.LastEpoch || mutant.On("fenced producer takes part in its successor's end")
-	rotated := r.BumpsEpoch && ended && !mutant.On("retry over a new producer id refused") && r.ProducerID == t.PrevProducerID && t.Epoch == 0
+	rotated := r.BumpsEpoch && ended && !mutant.On("retry over a new producer id refused") && r.ProducerID != None && r.ProducerID == t.PrevProducerID && t.Epoch == 0
 	if r.ProducerID != t.ProducerID && !rotated {
 		return 0, refuse(kerr.InvalidProducerIDMapping, "producer id", r.ProducerID, t.ProducerID)
 	}

@@ -19,10 +19,7 @@ func serveDescribeLogDirs(c *conn, s *slot) error {
 	req := s.req.(*kmsg.DescribeLogDirsRequest)
 	resp := req.ResponseKind().(*kmsg.DescribeLogDirsResponse)
 	dir := kmsg.NewDescribeLogDirsResponseDir()
-	dir.Dir, dir.TotalBytes, dir.UsableBytes = c.b.cfg.DataDir, -1, -1
-	if dir.Dir == "" {
-		dir.Dir = memoryDir
-	}
+	dir.Dir, dir.TotalBytes, dir.UsableBytes = c.b.cfg.dataDir(), -1, -1
 	for _, t := range c.b.describedTopics(req) {
 		rt := kmsg.NewDescribeLogDirsResponseDirTopic()
 		rt.Topic = t.topic.Name

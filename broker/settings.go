@@ -3,6 +3,7 @@ package broker
 import (
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -216,9 +217,13 @@ func (c *Config) describe() []machine.BrokerConfig {
 	return all
 }
 
+// dataDir is what clients are shown: a path that is relative to where the broker was started would mean nothing to them.
 func (c *Config) dataDir() string {
 	if c.DataDir == "" {
 		return memoryDir
+	}
+	if whole, err := filepath.Abs(c.DataDir); err == nil && c.FS == nil {
+		return whole
 	}
 	return c.DataDir
 }

@@ -2,6 +2,8 @@ package broker_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -114,4 +116,26 @@ func TestDescribeLogDirs(t *testing.T) {
 	}
 	c = dial(t, brokertest.Start(t, brokertest.Dir(dir)))
 	f(4, fmt.Sprintf("true 0 t/0:0 t/1:%d u/0:0", size))
+}
+
+// A folder that is given relative to where the broker was started means nothing to a client elsewhere.
+func TestFolderIsShownWhole(t *testing.T) {
+	t.Chdir(t.TempDir())
+	where, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, brokertest.Start(t, brokertest.Dir("data")))
+	dirs := kmsg.NewPtrDescribeLogDirsRequest()
+	dirs.Version = 4
+	settings := kmsg.NewPtrDescribeConfigsRequest()
+	settings.Version = 4
+	settings.Resources = []kmsg.DescribeConfigsRequestResource{{ResourceType: kmsg.ConfigResourceTypeBroker, ResourceName: "1", ConfigNames: []string{"log.dirs"}}}
+	want := filepath.Join(where, "data")
+	if got := ask[*kmsg.DescribeLogDirsResponse](c, dirs).Dirs[0].Dir; got != want {
+		t.Errorf("DescribeLogDirs names %q, want %q", got, want)
+	}
+	if got := ask[*kmsg.DescribeConfigsResponse](c, settings).Resources[0].Configs[0].Value; got == nil || *got != want {
+		t.Errorf("log.dirs is %v, want %q", got, want)
+	}
 }

@@ -12,25 +12,18 @@ import (
 
 func (m *Machine) createTopics(req *kmsg.CreateTopicsRequest) {
 	resp := req.ResponseKind().(*kmsg.CreateTopicsResponse)
-	times := make(map[string]int, len(req.Topics))
-	for i := range req.Topics {
-		times[req.Topics[i].Topic]++
-	}
-	for i := range req.Topics {
+	for i, times := range timesNamed(len(req.Topics), func(i int) string { return req.Topics[i].Topic }) {
 		t := &req.Topics[i]
-		switch times[t.Topic] {
+		switch times {
 		case 0: // answered already
-			continue
 		case 1:
 			resp.Topics = append(resp.Topics, m.createOne(t, req.ValidateOnly))
 		default:
-			// What was meant cannot be known: one answer for all of them.
 			r := kmsg.NewCreateTopicsResponseTopic()
 			r.Topic = t.Topic
-			failCreate(&r, refuse(kerr.InvalidRequest, "the request names topic %q %d times", t.Topic, times[t.Topic]))
+			failCreate(&r, refuseTwice(t.Topic, times))
 			resp.Topics = append(resp.Topics, r)
 		}
-		times[t.Topic] = 0
 	}
 	m.reply(resp)
 }

@@ -10,24 +10,48 @@ import (
 // DeleteTopics (key 20), v1 to 6. v6 may name topics by id. An open transaction that wrote to a deleted topic goes on
 // and ends without it.
 
+const deleteByID = 6
+
 func (m *Machine) deleteTopics(req *kmsg.DeleteTopicsRequest) {
 	resp := req.ResponseKind().(*kmsg.DeleteTopicsResponse)
-	if req.Version < 6 {
-		for _, name := range req.TopicNames {
-			resp.Topics = append(resp.Topics, m.deleteOne(&name, [16]byte{}))
+	named := req.Topics
+	if req.Version < deleteByID {
+		named = make([]kmsg.DeleteTopicsRequestTopic, len(req.TopicNames))
+		for i := range req.TopicNames {
+			named[i].Topic = &req.TopicNames[i]
 		}
-	} else {
-		for i := range req.Topics {
-			resp.Topics = append(resp.Topics, m.deleteOne(req.Topics[i].Topic, req.Topics[i].TopicID))
+	}
+	for i, times := range timesNamed(len(named), func(i int) deletedKey { return m.deletedKey(&named[i]) }) {
+		if times > 0 {
+			resp.Topics = append(resp.Topics, m.deleteOne(named[i].Topic, named[i].TopicID, times))
 		}
 	}
 	m.reply(resp)
 }
 
-func (m *Machine) deleteOne(name *string, id [16]byte) kmsg.DeleteTopicsResponseTopic {
+// deletedKey tells topics of a request apart. One that is named by its name and by its id as well is named twice.
+type deletedKey struct {
+	name string
+	id   [16]byte
+}
+
+func (m *Machine) deletedKey(r *kmsg.DeleteTopicsRequestTopic) deletedKey {
+	k := deletedKey{id: r.TopicID}
+	if r.Topic != nil {
+		k.name = *r.Topic
+	} else if t := m.topicsByID[r.TopicID]; t != nil {
+		k = deletedKey{name: t.Name}
+	}
+	return k
+}
+
+func (m *Machine) deleteOne(name *string, id [16]byte, times int) kmsg.DeleteTopicsResponseTopic {
 	r := kmsg.NewDeleteTopicsResponseTopic()
 	r.Topic, r.TopicID = name, id
 	t, why := m.findDeleted(name, id)
+	if times > 1 {
+		why = refuse(kerr.InvalidRequest, "the request names this topic %d times", times)
+	}
 	if why != nil {
 		r.ErrorCode, r.ErrorMessage = why.code.Code, kmsg.StringPtr(why.message)
 		return r
@@ -49,6 +73,8 @@ func (m *Machine) findDeleted(name *string, id [16]byte) (*topic, *refusal) {
 		if t = m.topics[*name]; t == nil {
 			return nil, refuse(kerr.UnknownTopicOrPartition, "there is no topic %q", *name)
 		}
+	case id == [16]byte{}:
+		return nil, refuse(kerr.InvalidRequest, "neither a topic's name nor its id is given")
 	default:
 		if t = m.topicsByID[id]; t == nil {
 			return nil, refuse(kerr.UnknownTopicID, "no topic has the id %x", id)

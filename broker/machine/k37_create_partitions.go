@@ -9,11 +9,18 @@ import (
 
 func (m *Machine) createPartitions(req *kmsg.CreatePartitionsRequest) {
 	resp := req.ResponseKind().(*kmsg.CreatePartitionsResponse)
-	for i := range req.Topics {
+	for i, times := range timesNamed(len(req.Topics), func(i int) string { return req.Topics[i].Topic }) {
+		if times == 0 { // answered already
+			continue
+		}
 		t := &req.Topics[i]
 		r := kmsg.NewCreatePartitionsResponseTopic()
 		r.Topic = t.Topic
-		if why := m.checkGrowth(t); why != nil {
+		why := m.checkGrowth(t)
+		if times > 1 {
+			why = refuseTwice(t.Topic, times)
+		}
+		if why != nil {
 			r.ErrorCode, r.ErrorMessage = why.code.Code, kmsg.StringPtr(why.message)
 		} else if !req.ValidateOnly {
 			m.grow(m.topics[t.Topic], t.Count)

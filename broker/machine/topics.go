@@ -75,3 +75,23 @@ func (m *Machine) createTopic(name string, partitions int32, settings Settings) 
 	m.step.out.Topics = append(m.step.out.Topics, TopicChange{Topic: *t.Topic})
 	return t
 }
+
+// timesNamed tells for each of a request's n items how often its name stands in the request, 0 if an item before it has the same
+// name. What is meant by a name that stands there twice cannot be known: it gets one answer, and nothing is done.
+func timesNamed[K comparable](n int, nameOf func(i int) K) []int {
+	times := make([]int, n)
+	first := make(map[K]int, n)
+	for i := range times {
+		at, before := first[nameOf(i)]
+		if !before {
+			at = i
+			first[nameOf(i)] = i
+		}
+		times[at]++
+	}
+	return times
+}
+
+func refuseTwice(what string, times int) *refusal {
+	return refuse(kerr.InvalidRequest, "the request names topic %q %d times", what, times)
+}

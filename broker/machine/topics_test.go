@@ -288,3 +288,52 @@ func TestCreatePartitions(t *testing.T) {
 	}
 	w.expect("produce plain t/4:-:x", "offset 0")
 }
+
+// TestNamedTwice: what is meant by naming a topic twice in a request cannot be known; nothing is done, and one answer given.
+func TestNamedTwice(t *testing.T) {
+	w := newWorld(t, Config{})
+	id := w.topic("t", 2).ID
+	w.topic("u", 1)
+	f := func(what string, got, want string) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: got %s, want %s", what, got, want)
+		}
+	}
+	create := kmsg.NewPtrCreateTopicsRequest()
+	create.Topics = []kmsg.CreateTopicsRequestTopic{
+		{Topic: "n", NumPartitions: 1, ReplicationFactor: 1}, {Topic: "m", NumPartitions: 1, ReplicationFactor: 1}, {Topic: "n", NumPartitions: 2, ReplicationFactor: 1},
+	}
+	got := ""
+	for _, r := range w.ask(create, 7).(*kmsg.CreateTopicsResponse).Topics {
+		got += fmt.Sprint(r.Topic, ":", r.ErrorCode, " ")
+	}
+	f("CreateTopics", got, "n:42 m:0 ")
+
+	grow := kmsg.NewPtrCreatePartitionsRequest()
+	grow.Topics = []kmsg.CreatePartitionsRequestTopic{{Topic: "t", Count: 3}, {Topic: "u", Count: 2}, {Topic: "t", Count: 4}}
+	got = ""
+	for _, r := range w.ask(grow, 3).(*kmsg.CreatePartitionsResponse).Topics {
+		got += fmt.Sprint(r.Topic, ":", r.ErrorCode, " ")
+	}
+	f("CreatePartitions", got, "t:42 u:0 ")
+
+	remove := kmsg.NewPtrDeleteTopicsRequest()
+	name, other := "t", "u"
+	ask := func(version int16) string {
+		got := ""
+		for _, r := range w.ask(remove, version).(*kmsg.DeleteTopicsResponse).Topics {
+			got += fmt.Sprint(r.ErrorCode, " ")
+		}
+		return got
+	}
+	remove.TopicNames = []string{name, other, name}
+	f("DeleteTopics by name before version 6", ask(5), "42 0 ")
+	remove.Topics = []kmsg.DeleteTopicsRequestTopic{{Topic: &name}, {Topic: &name}, {TopicID: id}, {TopicID: id}, {}}
+	f("DeleteTopics", ask(6), "42 42 ")
+	remove.Topics = []kmsg.DeleteTopicsRequestTopic{{Topic: &name}, {TopicID: id}}
+	f("DeleteTopics by name and by id", ask(6), "42 ")
+	if w.m.topics["t"] == nil || len(w.m.topics["t"].Partitions) != 2 || w.m.topics["u"] != nil {
+		t.Error("a topic that was named twice was changed, or one that was named once was not")
+	}
+}

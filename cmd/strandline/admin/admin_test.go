@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/strandline-io/strandline/broker"
@@ -114,6 +115,22 @@ func TestTopics(t *testing.T) {
 	}
 }
 
+// TestTopicIDs: an id is shown as Apache Kafka's tools write it, so that what both print can be compared.
+func TestTopicIDs(t *testing.T) {
+	sh := shell{t, brokertest.Start(t).Addr()}
+	id := kadm.TopicID{0xfb, 0xef, 0xff, 15: 1}
+	if got := topicID(id); got != "--__AAAAAAAAAAAAAAAAAQ" {
+		t.Errorf("%v is shown as %s", id, got)
+	}
+	sh.want("topic create t")
+	var list []listedTopic
+	sh.object("topic list", &list)
+	sh.want("topic describe t", "id "+list[0].ID+",")
+	if len(list[0].ID) != 22 {
+		t.Errorf("the id is shown as %s", list[0].ID)
+	}
+}
+
 func TestGroups(t *testing.T) {
 	b := brokertest.Start(t)
 	sh := shell{t, b.Addr()}
@@ -125,7 +142,8 @@ func TestGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := int64(len(fetches.Records()))
-	sh.want("group list --state Stable", "g", "consumer")
+	sh.want("group list --state stable", "g", "consumer")
+	sh.refused("group list --state Stabel", `"Stabel"`, "Stable")
 	var all []describedGroup
 	sh.object("group describe g", &all)
 	if len(all) != 1 || all[0].State != "Stable" || len(all[0].Offsets) != 1 || all[0].Offsets[0].Committed != n || all[0].Offsets[0].Lag != 10-n {
@@ -175,7 +193,8 @@ func TestConsumerGroups(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := int64(len(fetches.Records()))
-	sh.want("group list --state Stable", "g", "consumer")
+	sh.want("group list --state stable", "g", "consumer")
+	sh.refused("group list --state Stabel", `"Stabel"`, "Stable")
 	var all []describedGroup
 	sh.object("group describe g", &all)
 	if len(all) != 1 || all[0].State != "Stable" || all[0].Members != 1 || len(all[0].Offsets) != 1 ||

@@ -24,11 +24,21 @@ type listedGroup struct {
 	ProtocolType string `json:"protocolType"`
 }
 
+// groupStates are those of every kind of group. Brokers answer an unknown one with an empty list, as if there were no such group.
+var groupStates = []string{"Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling", "NotReady"}
+
 func groupList(o *options) *cobra.Command {
 	var states []string
 	cmd := &cobra.Command{
 		Use: "list", Short: "List the groups", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			for i, state := range states {
+				at := slices.IndexFunc(groupStates, func(known string) bool { return strings.EqualFold(known, state) })
+				if at < 0 {
+					return fmt.Errorf("no group can be in state %q, only in one of %s", state, strings.Join(groupStates, ", "))
+				}
+				states[i] = groupStates[at]
+			}
 			return o.run(cmd, func(s *session) error {
 				groups, err := s.ListGroups(s.ctx, states...)
 				if err != nil {

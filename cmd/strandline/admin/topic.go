@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"slices"
@@ -31,7 +32,7 @@ func topicList(o *options) *cobra.Command {
 				}
 				var rows []listedTopic
 				for _, t := range topics.Sorted() {
-					rows = append(rows, listedTopic{t.Topic, t.ID.String(), len(t.Partitions)})
+					rows = append(rows, listedTopic{t.Topic, topicID(t.ID), len(t.Partitions)})
 				}
 				return show(s, "TOPIC\tPARTITIONS\tID", rows, func(t listedTopic) []any { return []any{t.Name, t.Partitions, t.ID} })
 			})
@@ -82,6 +83,9 @@ func topicDescribe(o *options) *cobra.Command {
 	}
 }
 
+// topicID writes an id as Apache Kafka's tools do.
+func topicID(id kadm.TopicID) string { return base64.RawURLEncoding.EncodeToString(id[:]) }
+
 func (s *session) printTopic(t describedTopic) error {
 	fmt.Fprintf(s.out, "topic %s, id %s, %d partitions\n", t.Name, t.ID, len(t.Partitions))
 	err := show(s, "PARTITION\tSTART\tLAST STABLE\tHIGH WATERMARK\tLEADER\tEPOCH", t.Partitions, func(p describedPartition) []any {
@@ -113,7 +117,7 @@ func (s *session) describeTopic(name string) (d describedTopic, err error) {
 	if err := errors.Join(errStarts, errEnds, errStable, errConfigs); err != nil {
 		return d, err
 	}
-	d = describedTopic{Name: name, ID: topics[name].ID.String(), Settings: map[string]string{}}
+	d = describedTopic{Name: name, ID: topicID(topics[name].ID), Settings: map[string]string{}}
 	for _, p := range topics[name].Partitions.Sorted() {
 		start, _ := starts.Lookup(name, p.Partition)
 		end, _ := ends.Lookup(name, p.Partition)

@@ -162,6 +162,9 @@ var b3 = []rule{
 		init pid=9 epoch=1              → PRODUCER_FENCED
 		addverify epoch=1 t/0           → ok
 		init pid=0 epoch=1              → pid=0 epoch=3
+		# Its answer may be lost, too.
+		init pid=0 epoch=1              → pid=0 epoch=3
+		end epoch=1 v=5                 → PRODUCER_FENCED
 		add epoch=3 t/0                 → ok
 		init                            → pid=0 epoch=5`},
 	{"B.3 row 5, exhausted with nothing given", `

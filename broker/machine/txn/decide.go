@@ -48,7 +48,10 @@ func (c *Coordinator) Init(r InitRequest, newID func() int64) (InitPlan, *Refusa
 		return InitPlan{}, refuse(code, "transaction state", int64(t.State), int64(Empty))
 	}
 	var plan InitPlan
-	e := t.Entry
+	e, last := t.Entry, int16(None)
+	if given && !(t.State == Ongoing && mutant.On("lost answer over an open transaction not given again")) {
+		last = r.Epoch // the answer may be lost, over an open transaction too: it will come again
+	}
 	if e.State == Ongoing {
 		// A new producer takes over, or the owner gives up what it began. The abort leaves the entry as a timeout would.
 		ending := c.end(t, EndRequest{BumpsEpoch: true}, true, newID)
@@ -56,14 +59,9 @@ func (c *Coordinator) Init(r InitRequest, newID func() int64) (InitPlan, *Refusa
 		e.ProducerID, e.PrevProducerID, e.Epoch = ending.Record.ProducerID, ending.Record.PrevProducerID, ending.Record.Epoch
 		given = false
 	}
-	plan.Init = Init{ID: r.ID, ProducerID: e.ProducerID, PrevProducerID: e.PrevProducerID, Epoch: e.Epoch, LastEpoch: None, TimeoutMs: r.TimeoutMs}
+	plan.Init = Init{ID: r.ID, ProducerID: e.ProducerID, PrevProducerID: e.PrevProducerID, Epoch: e.Epoch, LastEpoch: last, TimeoutMs: r.TimeoutMs}
 	if given && (r.ProducerID != e.ProducerID || r.Epoch != e.Epoch) && !mutant.On("retry of InitProducerId bumps again") {
-		// checkGiven let only a retry of a lost answer pass: the same answer again.
-		plan.Init.LastEpoch = e.LastEpoch
-		return plan, nil
-	}
-	if given {
-		plan.Init.LastEpoch = e.Epoch
+		return plan, nil // checkGiven let only a retry of a lost answer pass: the same answer again
 	}
 	if mutant.On("no epoch bump") && plan.Abort == nil || mutant.On("one bump over an open transaction") && plan.Abort != nil {
 		return plan, nil
@@ -101,9 +99,10 @@ func (t *transaction) checkGiven(p Producer) *Refusal {
 		return nil
 	}
 	// In an open transaction the answer must have arrived: what comes again is late, and must not abort it.
+	// A last epoch that is not below the present one is the former producer id's.
 	repeats := p.Epoch == t.LastEpoch && (t.State != Ongoing || mutant.On("late InitProducerId aborts"))
 	switch {
-	case p.ProducerID != t.ProducerID && (p.ProducerID != t.PrevProducerID || t.Epoch != 0 || !repeats):
+	case p.ProducerID != t.ProducerID && (p.ProducerID != t.PrevProducerID || t.LastEpoch < t.Epoch || !repeats):
 		return refuse(kerr.ProducerFenced, "producer id", p.ProducerID, t.ProducerID)
 	case p.ProducerID == t.ProducerID && p.Epoch != t.Epoch && !repeats:
 		return refuse(kerr.ProducerFenced, "producer epoch", int64(p.Epoch), int64(t.Epoch))

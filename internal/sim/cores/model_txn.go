@@ -89,7 +89,7 @@ func (m *model) init(r *request) *reply {
 		return refused(kerr.ProducerFenced.Code)
 	case t.state == txnOngoing: // two bumps: the markers' and the new owner's
 		m.end(t, false, true)
-		t.last = -1
+		t.last = epoch // -1 if none is given
 		m.bump(t)
 	case given && epoch != t.epoch: // the answer was lost
 	default:
@@ -130,7 +130,7 @@ func (m *model) idleID() *modelTxn {
 
 // may passes the current producer, and one that did not hear of its bump or its new id.
 func (t *modelTxn) may(pid int64, epoch int16) bool {
-	if pid != t.pid && !(pid == t.prev && epoch >= maxEpoch) {
+	if pid != t.pid && !(pid == t.prev && t.last >= t.epoch) {
 		return false
 	}
 	return pid == t.pid && epoch == t.epoch || epoch == t.last && t.state != txnOngoing
@@ -227,7 +227,7 @@ func (m *model) endTxn(r *request) *reply {
 	}
 	t := m.ids[r.id]
 	bumps := r.version >= 5
-	rotated := t != nil && bumps && r.pid == t.prev && r.epoch == maxEpoch && t.epoch == 0 && t.last == r.epoch
+	rotated := t != nil && bumps && r.pid == t.prev && t.epoch == 0 && t.last == r.epoch
 	if t == nil || t.pid != r.pid && !rotated {
 		return refused(kerr.InvalidProducerIDMapping.Code)
 	}

@@ -82,6 +82,7 @@ var defects = []defect{
 
 	{"one bump over an open transaction", inCores, "model", 100},
 	{"retry of InitProducerId bumps again", inCores, "model", 200},
+	{"lost answer over an open transaction not given again", inCores, "model", 3000},
 	{"any producer may take over by name", inCores, "model", 300},
 	{"late InitProducerId aborts", inCores, "model", 4000},
 	{"another producer id may add", inCores, "model", 100},

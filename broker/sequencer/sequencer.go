@@ -258,7 +258,7 @@ func (s *Sequencer) carryOut(a *Actions) {
 		}
 		s.tellDeleted(p.Topics)
 	}
-	if len(a.Publish) > 0 {
+	if len(a.Publish) > 0 || len(a.Deliver) > 0 {
 		failpoint.Hit("sequencer.published")
 	}
 	for _, d := range a.Deliver {

@@ -19,14 +19,24 @@ type armed struct {
 	hits atomic.Int64
 }
 
-var points map[string]*armed
+var points atomic.Pointer[map[string]*armed]
 
 func init() {
-	var err error
-	if points, err = parse(os.Getenv(Variable)); err != nil {
+	if err := Arm(os.Getenv(Variable)); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", Variable, err)
 		os.Exit(2)
 	}
+}
+
+// Arm replaces what the process is to do at its points, as if s had been in the environment; hits are counted from now on.
+// It may be called from anywhere. An error names what is wrong with s and changes nothing.
+func Arm(s string) error {
+	parsed, err := parse(s)
+	if err != nil {
+		return err
+	}
+	points.Store(&parsed)
+	return nil
 }
 
 func known(name string) bool {
@@ -58,7 +68,7 @@ func parse(s string) (map[string]*armed, error) {
 
 // Hit ends or stops the process if the environment says so. It may be called from anywhere.
 func Hit(name string) {
-	a := points[name]
+	a := (*points.Load())[name]
 	if a == nil {
 		if !known(name) {
 			panic(fmt.Sprintf("BUG: failpoint %q is not in failpoint.Points", name))

@@ -3,7 +3,9 @@
 package failpoint
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -17,7 +19,12 @@ func TestMain(m *testing.M) {
 	if os.Getenv(child) == "" {
 		os.Exit(m.Run())
 	}
-	for range 3 {
+	for i := range 3 {
+		if later := os.Getenv(child); i == 2 && later != "1" {
+			if err := Arm(later); err != nil {
+				fmt.Println(err)
+			}
+		}
 		Hit("journal.written")
 		os.Stdout.WriteString("x")
 	}
@@ -28,7 +35,8 @@ func run(t *testing.T, env string) (out, stderr string, status syscall.WaitStatu
 	t.Helper()
 	var b strings.Builder
 	cmd := exec.Command(os.Args[0])
-	cmd.Env, cmd.Stderr = append(os.Environ(), child+"=1", Variable+"="+env), &b
+	first, later, _ := strings.Cut(env, " then ")
+	cmd.Env, cmd.Stderr = append(os.Environ(), child+"="+cmp.Or(later, "1"), Variable+"="+first), &b
 	got, err := cmd.Output()
 	if _, ended := errors.AsType[*exec.ExitError](err); err != nil && !ended {
 		t.Fatal(err)
@@ -45,6 +53,20 @@ func TestHitKillsAtItsCount(t *testing.T) {
 	}
 	if out, stderr, status := run(t, "journal.written:4"); status != 0 || out != "xxx" || stderr != "" {
 		t.Errorf("not reached: %v, printed %q and %q", status, out, stderr)
+	}
+}
+
+// TestArmReplacesAndCountsAnew: before the third hit the program is told something else.
+func TestArmReplacesAndCountsAnew(t *testing.T) {
+	if out, stderr, status := run(t, "journal.synced:1 then journal.written:1"); status.Signal() != syscall.SIGKILL || out != "xx" {
+		t.Errorf("armed later: %v, printed %q and %q", status, out, stderr)
+	}
+	if out, stderr, status := run(t, "journal.written:3 then journal.synced:1"); status != 0 || out != "xxx" {
+		t.Errorf("disarmed: %v, printed %q and %q", status, out, stderr)
+	}
+	out, stderr, status := run(t, "journal.written:3 then nonsense:1")
+	if status.Signal() != syscall.SIGKILL || !strings.HasPrefix(out, "xx") || !strings.Contains(out, "nonsense") {
+		t.Errorf("armed with nonsense: %v, printed %q and %q", status, out, stderr)
 	}
 }
 

@@ -7,7 +7,7 @@
 //
 // At the third hit of journal.written the process kills itself with SIGKILL; at the first of recovery.renamed it stops
 // itself with SIGSTOP and goes on at SIGCONT. Before that it writes the line "failpoint NAME hit N" to its standard error.
-// A name that is not in Points ends the process at its start with exit code 2.
+// A name that is not in Points ends the process at its start with exit code 2. Arm says the same to a running process.
 package failpoint
 
 // Variable is the environment variable.
@@ -33,7 +33,7 @@ var Points = []Point{
 	{"journal.unsynced", Broker, "groups are written and known to be; their sync has not begun"},
 	{"journal.synced", Broker, "a group is synced, nothing of it is said"},
 	{"sequencer.durable", Broker, "the loop knows that a group is durable; its views are not published"},
-	{"sequencer.published", Broker, "views are published, no reply is delivered"},
+	{"sequencer.published", Broker, "what there is of views is published, no reply is delivered"},
 	{"journal.rolled", Broker, "a segment's file is made, its name not durable"},
 	{"journal.footer-half", Broker, "a sealed segment's footer is written, the pointer to it not"},
 	{"journal.footer-written", Broker, "footer and pointer are written, not synced"},

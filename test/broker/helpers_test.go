@@ -45,10 +45,17 @@ type server struct {
 // newServer is a server whose folder is new and whose log may hold no error.
 func newServer(t testing.TB, command func(addr, dir string) []string) *server {
 	t.Helper()
+	s := unopened(t, command)
+	s.Open()
+	return s
+}
+
+// unopened is a new server that has not been started.
+func unopened(t testing.TB, command func(addr, dir string) []string) *server {
+	t.Helper()
 	s := &server{dir: filepath.Join(t.TempDir(), "data")}
 	s.T, s.Addr, s.Alarms = t, peers.FreeAddress(t), []string{"level=ERROR"}
 	s.Command = func() []string { return command(s.Addr, s.dir) }
-	s.Open()
 	return s
 }
 

@@ -44,10 +44,17 @@ func (p *producer) ask(req kmsg.Request) kmsg.Response {
 // init asks for the id and epoch, naming those that the producer has.
 func (p *producer) init(timeout time.Duration) int16 {
 	p.t.Helper()
+	return p.initialized(p.ask(p.initRequest(timeout)).(*kmsg.InitProducerIDResponse))
+}
+
+func (p *producer) initRequest(timeout time.Duration) *kmsg.InitProducerIDRequest {
 	req := kmsg.NewPtrInitProducerIDRequest()
 	req.Version, req.TransactionalID, req.TransactionTimeoutMillis = 4, &p.name, int32(timeout.Milliseconds())
 	req.ProducerID, req.ProducerEpoch = p.id, p.epoch
-	resp := p.ask(req).(*kmsg.InitProducerIDResponse)
+	return req
+}
+
+func (p *producer) initialized(resp *kmsg.InitProducerIDResponse) int16 {
 	if resp.ErrorCode == 0 {
 		p.id, p.epoch, p.next = resp.ProducerID, resp.ProducerEpoch, map[position]int32{}
 	}
@@ -73,6 +80,11 @@ func (p *producer) write(topic string, partition int32, values ...string) (baseO
 // writeAt sends a batch with a sequence of the caller's choice.
 func (p *producer) writeAt(topic string, partition, sequence int32, values ...string) (baseOffset int64, code int16) {
 	p.t.Helper()
+	got := p.ask(p.batchRequest(topic, partition, sequence, values...)).(*kmsg.ProduceResponse).Topics[0].Partitions[0]
+	return got.BaseOffset, got.ErrorCode
+}
+
+func (p *producer) batchRequest(topic string, partition, sequence int32, values ...string) *kmsg.ProduceRequest {
 	b := record.NewBuilder()
 	b.ProducerID, b.ProducerEpoch, b.BaseSequence, b.Transactional = p.id, p.epoch, sequence, true
 	for _, v := range values {
@@ -89,8 +101,7 @@ func (p *producer) writeAt(topic string, partition, sequence int32, values ...st
 	rp.Partition, rp.Records = partition, b.Append(nil)
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	got := p.ask(req).(*kmsg.ProduceResponse).Topics[0].Partitions[0]
-	return got.BaseOffset, got.ErrorCode
+	return req
 }
 
 // mustWrite fails the test if the batch is refused.
@@ -105,26 +116,40 @@ func (p *producer) mustWrite(topic string, partition int32, values ...string) in
 
 func (p *producer) addPartition(topic string, partition int32) int16 {
 	p.t.Helper()
+	return p.ask(p.addPartitionRequest(topic, partition)).(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0].ErrorCode
+}
+
+func (p *producer) addPartitionRequest(topic string, partition int32) *kmsg.AddPartitionsToTxnRequest {
 	req := kmsg.NewPtrAddPartitionsToTxnRequest()
 	req.Version, req.TransactionalID, req.ProducerID, req.ProducerEpoch = 3, p.name, p.id, p.epoch
 	rt := kmsg.NewAddPartitionsToTxnRequestTopic()
 	rt.Topic, rt.Partitions = topic, []int32{partition}
 	req.Topics = append(req.Topics, rt)
-	return p.ask(req).(*kmsg.AddPartitionsToTxnResponse).Topics[0].Partitions[0].ErrorCode
+	return req
 }
 
 // sendOffset commits an offset within the transaction, from outside any group.
 func (p *producer) sendOffset(group, topic string, partition int32, offset int64) int16 {
 	p.t.Helper()
-	req := kmsg.NewPtrTxnOffsetCommitRequest()
-	req.Version = 5
 	if !p.implicit {
-		add := kmsg.NewPtrAddOffsetsToTxnRequest()
-		add.Version, add.TransactionalID, add.ProducerID, add.ProducerEpoch, add.Group = 3, p.name, p.id, p.epoch, group
-		if code := p.ask(add).(*kmsg.AddOffsetsToTxnResponse).ErrorCode; code != 0 {
+		if code := p.ask(p.addGroupRequest(group)).(*kmsg.AddOffsetsToTxnResponse).ErrorCode; code != 0 {
 			return code
 		}
-		req.Version = 3
+	}
+	return p.ask(p.offsetRequest(group, topic, partition, offset)).(*kmsg.TxnOffsetCommitResponse).Topics[0].Partitions[0].ErrorCode
+}
+
+func (p *producer) addGroupRequest(group string) *kmsg.AddOffsetsToTxnRequest {
+	req := kmsg.NewPtrAddOffsetsToTxnRequest()
+	req.Version, req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Group = 3, p.name, p.id, p.epoch, group
+	return req
+}
+
+func (p *producer) offsetRequest(group, topic string, partition int32, offset int64) *kmsg.TxnOffsetCommitRequest {
+	req := kmsg.NewPtrTxnOffsetCommitRequest()
+	req.Version = 3
+	if p.implicit {
+		req.Version = 5
 	}
 	req.TransactionalID, req.Group, req.ProducerID, req.ProducerEpoch = p.name, group, p.id, p.epoch
 	rt := kmsg.NewTxnOffsetCommitRequestTopic()
@@ -133,7 +158,7 @@ func (p *producer) sendOffset(group, topic string, partition int32, offset int64
 	rp.Partition, rp.Offset = partition, offset
 	rt.Partitions = append(rt.Partitions, rp)
 	req.Topics = append(req.Topics, rt)
-	return p.ask(req).(*kmsg.TxnOffsetCommitResponse).Topics[0].Partitions[0].ErrorCode
+	return req
 }
 
 // endRequest is the request that ends the transaction.

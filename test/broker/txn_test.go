@@ -43,18 +43,7 @@ func newTopic(t *testing.T) (*server, context.Context) {
 func expect(t *testing.T, ctx context.Context, s *server, what string, isolation kgo.IsolationLevel, want [2][]string) {
 	t.Helper()
 	found := readAll(t, ctx, s.Addr, isolation, []string{"t"})
-	var at [2][]position
-	for p := range found {
-		at[p.partition] = append(at[p.partition], p)
-	}
-	var got [2][]string
-	for i := range at {
-		slices.SortFunc(at[i], func(a, b position) int { return int(a.offset - b.offset) })
-		for _, p := range at[i] {
-			got[i] = append(got[i], found[p])
-		}
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
+	if diff := cmp.Diff(want, found.inOrder()); diff != "" {
 		t.Errorf("%s (-want +got):\n%s", what, diff)
 	}
 }

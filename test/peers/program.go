@@ -41,7 +41,9 @@ type Program struct {
 	Command func() []string
 	// Alarms are words that its log must not hold at the end, beside those of a crash.
 	Alarms []string
-	log    string
+	// Prepare, if set, is given the command before each start.
+	Prepare func(*exec.Cmd)
+	log     string
 }
 
 // Open starts the program for the first time and waits until it is ready.
@@ -68,7 +70,11 @@ func (p *Program) Launch() {
 	p.T.Helper()
 	command := p.Command()
 	args := append([]string{"-c", `log="$1"; shift; exec "$@" 2>>"$log"`, "sh", p.log}, command...)
-	p.Process = Start(p.T, filepath.Base(command[0]), exec.Command("sh", args...))
+	cmd := exec.Command("sh", args...)
+	if p.Prepare != nil {
+		p.Prepare(cmd)
+	}
+	p.Process = Start(p.T, filepath.Base(command[0]), cmd)
 }
 
 // Again starts the process and waits until it is ready.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/strandline-io/strandline/broker/journal"
 	"github.com/strandline-io/strandline/broker/keeper"
+	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/broker/machine/group"
 	"github.com/strandline-io/strandline/broker/wire"
 	"github.com/strandline-io/strandline/internal/vfs"
@@ -191,6 +192,9 @@ type Config struct {
 	// (see brokertest). It is called from the connection's own goroutine and may block until ctx, which ends with the
 	// connection, is done.
 	Intercept func(ctx context.Context, r *Request) Fate
+
+	// may authorizes operations; nil lets everybody do everything.
+	may machine.Authorizer
 }
 
 // Listener is one of several places to listen; its fields are those of Config.

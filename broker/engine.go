@@ -151,6 +151,7 @@ func (c Config) machine() machine.Config {
 		DefaultPartitions:      c.DefaultPartitions,
 		MessageMaxBytes:        c.MessageMaxBytes,
 		Described:              c.describe(),
+		May:                    c.may,
 		Producer:               producer.Config{ExpirationMs: int64(c.ProducerIDExpirationMs), MaxEntries: c.MaxProducerIDs},
 		Txn: txn.Config{
 			MaxTimeoutMs: c.TransactionMaxTimeoutMs, IDExpirationMs: int64(c.TransactionalIDExpirationMs), MaxIDs: c.MaxTransactionalIDs,

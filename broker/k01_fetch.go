@@ -13,7 +13,7 @@ func serveFetch(c *conn, s *slot) error {
 	req := s.req.(*kmsg.FetchRequest)
 	f := c.fetch
 	defer f.End()
-	if !f.Begin(req) {
+	if !f.Begin(req, c.topicPermissions(s)) {
 		return c.writeFetch(s)
 	}
 	deadline := time.Now().Add(time.Duration(max(req.MaxWaitMillis, 0)) * time.Millisecond)

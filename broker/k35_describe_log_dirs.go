@@ -18,6 +18,10 @@ const memoryDir = "memory"
 func serveDescribeLogDirs(c *conn, s *slot) error {
 	req := s.req.(*kmsg.DescribeLogDirsRequest)
 	resp := req.ResponseKind().(*kmsg.DescribeLogDirsResponse)
+	if !c.mayCluster(s, kmsg.ACLOperationDescribe) {
+		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code // from version 3 on; before, there is nothing to be seen
+		return c.respond(s, resp)
+	}
 	dir := kmsg.NewDescribeLogDirsResponseDir()
 	dir.Dir, dir.TotalBytes, dir.UsableBytes = c.b.cfg.dataDir(), -1, -1
 	for _, t := range c.b.describedTopics(req) {

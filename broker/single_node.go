@@ -10,11 +10,20 @@ import (
 // Requests about replicas, leaders, quotas and resources that a broker on its own can only answer in one way. Like all that is
 // answered without the loop, they see published state.
 
+const (
+	mayNotAlter    = "the client may not alter the cluster"
+	mayNotDescribe = "the client may not describe the cluster"
+)
+
 // startElectLeaders (key 43): every partition has its only leader.
 func startElectLeaders(c *conn, s *slot) error {
 	req := s.req.(*kmsg.ElectLeadersRequest)
 	resp := req.ResponseKind().(*kmsg.ElectLeadersResponse)
 	s.local = resp
+	denied := !c.mayCluster(s, kmsg.ACLOperationAlter)
+	if denied {
+		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
+	}
 	for _, t := range req.Topics { // none named means all that need an election: none
 		rt := kmsg.NewElectLeadersResponseTopic()
 		rt.Topic = t.Topic
@@ -23,7 +32,10 @@ func startElectLeaders(c *conn, s *slot) error {
 			p := kmsg.NewElectLeadersResponseTopicPartition()
 			p.Partition, p.ErrorCode = n, kerr.ElectionNotNeeded.Code
 			p.ErrorMessage = kmsg.StringPtr("this broker is the only replica and leads already")
-			if !exists(n) {
+			switch {
+			case denied:
+				p.ErrorCode, p.ErrorMessage = kerr.ClusterAuthorizationFailed.Code, kmsg.StringPtr(mayNotAlter)
+			case !exists(n):
 				p.ErrorCode, p.ErrorMessage = kerr.UnknownTopicOrPartition.Code, kmsg.StringPtr(fmt.Sprintf("there is no partition %d of topic %q", n, t.Topic))
 			}
 			rt.Partitions = append(rt.Partitions, p)
@@ -45,6 +57,10 @@ func startAlterPartitionAssignments(c *conn, s *slot) error {
 	req := s.req.(*kmsg.AlterPartitionAssignmentsRequest)
 	resp := req.ResponseKind().(*kmsg.AlterPartitionAssignmentsResponse)
 	resp.AllowReplicationFactorChange = req.AllowReplicationFactorChange
+	denied := !c.mayCluster(s, kmsg.ACLOperationAlter)
+	if denied {
+		resp.ErrorCode, resp.ErrorMessage = kerr.ClusterAuthorizationFailed.Code, kmsg.StringPtr(mayNotAlter)
+	}
 	for _, t := range req.Topics {
 		rt := kmsg.NewAlterPartitionAssignmentsResponseTopic()
 		rt.Topic = t.Topic
@@ -56,6 +72,8 @@ func startAlterPartitionAssignments(c *conn, s *slot) error {
 				rp.ErrorCode, rp.ErrorMessage = code.Code, &message
 			}
 			switch {
+			case denied:
+				refuse(kerr.ClusterAuthorizationFailed, mayNotAlter)
 			case !exists(p.Partition):
 				refuse(kerr.UnknownTopicOrPartition, fmt.Sprintf("there is no partition %d of topic %q", p.Partition, t.Topic))
 			case p.Replicas == nil:
@@ -72,15 +90,23 @@ func startAlterPartitionAssignments(c *conn, s *slot) error {
 }
 
 // startListPartitionReassignments (key 46): none is ever under way.
-func startListPartitionReassignments(_ *conn, s *slot) error {
-	s.local = s.req.ResponseKind()
+func startListPartitionReassignments(c *conn, s *slot) error {
+	resp := s.req.ResponseKind().(*kmsg.ListPartitionReassignmentsResponse)
+	if !c.mayCluster(s, kmsg.ACLOperationDescribe) {
+		resp.ErrorCode, resp.ErrorMessage = kerr.ClusterAuthorizationFailed.Code, kmsg.StringPtr(mayNotDescribe)
+	}
+	s.local = resp
 	return nil
 }
 
 // startDescribeClientQuotas (key 48): there are no quotas.
-func startDescribeClientQuotas(_ *conn, s *slot) error {
+func startDescribeClientQuotas(c *conn, s *slot) error {
 	resp := s.req.ResponseKind().(*kmsg.DescribeClientQuotasResponse)
-	resp.Entries = []kmsg.DescribeClientQuotasResponseEntry{}
 	s.local = resp
+	if !c.mayCluster(s, kmsg.ACLOperationDescribeConfigs) {
+		resp.ErrorCode, resp.ErrorMessage = kerr.ClusterAuthorizationFailed.Code, kmsg.StringPtr(mayNotDescribe)
+		return nil
+	}
+	resp.Entries = []kmsg.DescribeClientQuotasResponseEntry{}
 	return nil
 }

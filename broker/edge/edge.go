@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kmsg"
+
 	"github.com/strandline-io/strandline/broker/sequencer"
 	"github.com/strandline-io/strandline/broker/wire"
 )
@@ -34,6 +36,13 @@ type Config struct {
 	FetchSessionBytes int64
 	// SessionSeed makes the ids of sessions: another one at each start.
 	SessionSeed [32]byte
+}
+
+// Permissions say whether who asks may do something with a topic of this name; nil is that everybody may do everything.
+type Permissions func(op kmsg.ACLOperation, topic string) bool
+
+func (may Permissions) denied(op kmsg.ACLOperation, topic string) bool {
+	return may != nil && !may(op, topic)
 }
 
 // Edge serves all connections. It may be called from anywhere.

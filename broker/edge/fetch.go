@@ -7,6 +7,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/strandline-io/strandline/broker/machine"
 	"github.com/strandline-io/strandline/broker/segment"
 	"github.com/strandline-io/strandline/broker/sequencer"
 	"github.com/strandline-io/strandline/broker/wire"
@@ -46,6 +47,8 @@ type fetchPart struct {
 	ask     fetchAsk
 	part    *sequencer.Partition // nil: code says why
 	code    int16
+	// denied says that the client may not read the topic.
+	denied bool
 	// forgotten says that a session's client does not want it any more.
 	forgotten bool
 	// told is what the session's client knows.
@@ -107,8 +110,32 @@ const (
 	keepParts = 1024
 )
 
-// Begin takes a request. It reports false if only Response is left to be called.
-func (f *Fetcher) Begin(req *kmsg.FetchRequest) bool {
+// Begin takes a request of a client with these permissions. It reports false if only Response is left to be called.
+func (f *Fetcher) Begin(req *kmsg.FetchRequest, may Permissions) bool {
+	if !f.begin(req) {
+		return false
+	}
+	if may != nil {
+		f.authorize(may)
+	}
+	return true
+}
+
+// authorize looks which of the partitions the client may read: also those of a session, whose client may be another by now.
+func (f *Fetcher) authorize(may Permissions) {
+	for _, p := range f.parts {
+		name, known := p.topic, true
+		if f.byID {
+			var t *machine.Topic
+			if t, known = f.edge.Board.TopicByID(p.topicID); known {
+				name = t.Name
+			}
+		}
+		p.denied = known && may.denied(kmsg.ACLOperationRead, name)
+	}
+}
+
+func (f *Fetcher) begin(req *kmsg.FetchRequest) bool {
 	f.req, f.code, f.byID = req, 0, req.Version >= fetchTopicIDs
 	all := f.edge.sessions
 	if req.Version < sessionsVersion {
@@ -242,7 +269,10 @@ func (f *Fetcher) Evaluate(last bool, cancel <-chan struct{}) (enough, ok bool) 
 func (p *fetchPart) look(isolation int8, byID bool) {
 	p.records = nil
 	p.out = wire.FetchPartition{Index: p.ask.index, HighWatermark: -1, LastStable: -1, LogStart: -1}
-	if p.part == nil {
+	if p.denied {
+		p.code = kerr.TopicAuthorizationFailed.Code
+	}
+	if p.part == nil || p.denied {
 		p.out.ErrorCode = p.code
 		return
 	}

@@ -25,8 +25,8 @@ const (
 	versionPendingUpload = 11
 )
 
-// ListOffsets answers offsets by time.
-func (e *Edge) ListOffsets(req *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsResponse {
+// ListOffsets answers offsets by time to a client with these permissions.
+func (e *Edge) ListOffsets(req *kmsg.ListOffsetsRequest, may Permissions) *kmsg.ListOffsetsResponse {
 	resp := kmsg.NewPtrListOffsetsResponse()
 	resp.Version = req.Version
 	duplicates := duplicatePartitions(req)
@@ -34,11 +34,14 @@ func (e *Edge) ListOffsets(req *kmsg.ListOffsetsRequest) *kmsg.ListOffsetsRespon
 		t := &req.Topics[i]
 		rt := kmsg.NewListOffsetsResponseTopic()
 		rt.Topic = t.Topic
+		denied := may.denied(kmsg.ACLOperationDescribe, t.Topic)
 		for k := range t.Partitions {
 			p := &t.Partitions[k]
 			rp := kmsg.NewListOffsetsResponseTopicPartition()
 			rp.Partition, rp.Timestamp, rp.Offset, rp.LeaderEpoch = p.Partition, -1, -1, -1
-			if duplicates[listedPartition{t.Topic, p.Partition}] {
+			if denied {
+				rp.ErrorCode = kerr.TopicAuthorizationFailed.Code
+			} else if duplicates[listedPartition{t.Topic, p.Partition}] {
 				rp.ErrorCode = kerr.InvalidRequest.Code
 			} else {
 				e.listOffset(req, t.Topic, p, &rp)

@@ -120,7 +120,7 @@ func TestAlterConfigs(t *testing.T) {
 	f(kmsg.ConfigResourceTypeBroker, "1", kerr.InvalidConfig, "segment.ms=7", "num.partitions=1")
 	f(kmsg.ConfigResourceTypeBrokerLogger, "1", kerr.InvalidRequest, "segment.ms=7", "root=INFO")
 	f(topic, "t", nil, "")
-	w.m.may = func(_ *Client, a access) bool { return a.operation != kmsg.ACLOperationAlterConfigs }
+	w.m.may = func(_ *Client, a Access) bool { return a.Operation != kmsg.ACLOperationAlterConfigs }
 	f(topic, "t", kerr.TopicAuthorizationFailed, "", "segment.ms=1")
 }
 
@@ -200,7 +200,7 @@ func TestDescribeTopicPartitions(t *testing.T) {
 	f(9, "bb/0", "c:0")
 	f(9, "b/7", "b: c:0")
 	f(0, "c/0", "c:0")
-	w.m.may = func(_ *Client, a access) bool { return a.name != "b" }
+	w.m.may = func(_ *Client, a Access) bool { return a.Name != "b" }
 	f(9, "", "a:01 c:0")
 	f(9, "", "b:TOPIC_AUTHORIZATION_FAILED", "b")
 }

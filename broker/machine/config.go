@@ -38,6 +38,8 @@ type Config struct {
 	Txn txn.Config
 	// Group bounds consumer groups and offsets.
 	Group group.Config
+	// May authorizes operations. Default: everybody may do everything.
+	May Authorizer
 }
 
 // BrokerConfig is one of the broker's settings as DescribeConfigs shows it. Without a Default the value is the operator's.

@@ -70,6 +70,6 @@ func TestUpdateFeatures(t *testing.T) {
 		t.Errorf("a heartbeat without group.version is answered with %s", errorName(resp.ErrorCode))
 	}
 	f(2, 1, nil, "epoch 7: group.version=1 metadata.version=30 transaction.version=0", "group.version=1")
-	w.m.may = func(_ *Client, a access) bool { return a.operation != kmsg.ACLOperationAlter }
+	w.m.may = func(_ *Client, a Access) bool { return a.Operation != kmsg.ACLOperationAlter }
 	f(2, 1, kerr.ClusterAuthorizationFailed, "epoch 7: group.version=1 metadata.version=30 transaction.version=0", "transaction.version=2")
 }

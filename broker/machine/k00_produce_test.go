@@ -25,8 +25,8 @@ func TestProduceOrder(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.topic("t", 1)
 	w.run("init")
-	deny := map[access]bool{}
-	w.m.may = func(_ *Client, a access) bool { return !deny[a] }
+	deny := map[Access]bool{}
+	w.m.may = func(_ *Client, a Access) bool { return !deny[a] }
 	var spoilt []func(*Produce)
 	f := func(want *kerr.Error, spoil func(*Produce)) {
 		t.Helper()
@@ -55,11 +55,11 @@ func TestProduceOrder(t *testing.T) {
 	})
 	f(kerr.UnknownTopicOrPartition, func(p *Produce) { part(p).Partition = 1 })
 	f(kerr.TopicAuthorizationFailed, func(p *Produce) {
-		deny[access{kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic, "t"}] = true
+		deny[Access{kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTopic, "t"}] = true
 	})
 	f(kerr.UnknownTopicID, func(p *Produce) { part(p).TopicID[0] = 1 })
 	f(kerr.TransactionalIDAuthorizationFailed, func(p *Produce) {
-		deny[access{kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTransactionalId, "pay"}] = true
+		deny[Access{kmsg.ACLOperationWrite, kmsg.ACLResourceTypeTransactionalId, "pay"}] = true
 	})
 	clear(deny)
 	f(kerr.TransactionalIDAuthorizationFailed, func(p *Produce) { p.TransactionalID = nil })

@@ -41,7 +41,11 @@ func (m *Machine) createOne(t *kmsg.CreateTopicsRequestTopic, validateOnly bool)
 		failCreate(&r, why)
 		return r
 	}
-	r.NumPartitions, r.ReplicationFactor, r.Configs = partitions, 1, m.createdConfigs(&settings)
+	if m.mayTopic(kmsg.ACLOperationDescribeConfigs, t.Topic) {
+		r.NumPartitions, r.ReplicationFactor, r.Configs = partitions, 1, m.createdConfigs(&settings)
+	} else {
+		r.ConfigErrorCode = kerr.TopicAuthorizationFailed.Code
+	}
 	if !validateOnly {
 		r.TopicID = m.createTopic(t.Topic, partitions, settings).ID
 	}

@@ -70,7 +70,9 @@ func (m *Machine) findDeleted(name *string, id [16]byte) (*topic, *refusal) {
 	case name != nil && id != [16]byte{}:
 		return nil, refuse(kerr.InvalidRequest, "topic %q is named by an id as well; name it by one of both", *name)
 	case name != nil:
-		if t = m.topics[*name]; t == nil {
+		if t = m.topics[*name]; t == nil && !m.mayTopic(kmsg.ACLOperationDescribe, *name) {
+			return nil, refuse(kerr.TopicAuthorizationFailed, "the client may not know whether there is such a topic")
+		} else if t == nil {
 			return nil, refuse(kerr.UnknownTopicOrPartition, "there is no topic %q", *name)
 		}
 	case id == [16]byte{}:

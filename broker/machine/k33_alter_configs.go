@@ -75,6 +75,8 @@ func (m *Machine) alterResource(r resource, repeated map[resource]bool, validate
 	switch {
 	case repeated[r]:
 		return refuse(kerr.InvalidRequest, "the request names %q more than once", r.name)
+	case r.kind == kmsg.ConfigResourceTypeBroker && !m.mayCluster(kmsg.ACLOperationAlterConfigs):
+		return refuse(kerr.ClusterAuthorizationFailed, "the client may not change the broker's configuration")
 	case r.kind == kmsg.ConfigResourceTypeBroker:
 		return refuse(kerr.InvalidConfig, "the broker's settings are flags of its start and cannot be changed while it runs")
 	case r.kind == kmsg.ConfigResourceTypeGroupConfig:

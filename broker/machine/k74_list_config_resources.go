@@ -12,6 +12,11 @@ import (
 
 func (m *Machine) listConfigResources(req *kmsg.ListConfigResourcesRequest) {
 	resp := req.ResponseKind().(*kmsg.ListConfigResourcesResponse)
+	if !m.mayCluster(kmsg.ACLOperationDescribeConfigs) {
+		resp.ErrorCode = kerr.ClusterAuthorizationFailed.Code
+		m.reply(resp)
+		return
+	}
 	const topic, broker, brokerLogger, clientMetrics, group = 2, 4, 8, 16, 32
 	for _, t := range req.ResourceTypes {
 		if !slices.Contains([]int8{topic, broker, brokerLogger, clientMetrics, group}, t) {

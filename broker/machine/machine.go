@@ -33,12 +33,16 @@ type Machine struct {
 	topicsVersion  uint64 // rises whenever a topic comes or goes or gets partitions
 	step           step
 	metaChunk      []byte
-	may            func(*Client, access) bool
+	may            Authorizer
 }
 
 // New returns an empty machine.
 func New(cfg Config) *Machine {
 	cfg = cfg.orDefaults()
+	may := cfg.May
+	if may == nil {
+		may = anybodyMay
+	}
 	return &Machine{
 		cfg:        cfg,
 		topics:     make(map[string]*topic),
@@ -48,7 +52,7 @@ func New(cfg Config) *Machine {
 		producers:  producer.NewTable(cfg.Producer),
 		txns:       txn.New(cfg.Txn),
 		groups:     group.New(cfg.Group),
-		may:        anybodyMay,
+		may:        may,
 
 		nextPartition: 1,
 		topicsVersion: 1,

@@ -112,7 +112,7 @@ func TestMetadata(t *testing.T) {
 			t.Errorf("by id: %+v gives %q, want %q", c.topics, got, c.want)
 		}
 	}
-	w.m.may = func(_ *Client, a access) bool { return a.name != "b" }
+	w.m.may = func(_ *Client, a Access) bool { return a.Name != "b" }
 	if got := names(w.ask(kmsg.NewPtrMetadataRequest(), 9).(*kmsg.MetadataResponse).Topics); got != "ac" {
 		t.Errorf("all topics without b are %s", got)
 	}
@@ -144,7 +144,7 @@ func TestFindCoordinator(t *testing.T) {
 		f(v, 1, 0)
 		f(v, 2, kerr.InvalidRequest.Code)
 	}
-	w.m.may = func(*Client, access) bool { return false }
+	w.m.may = func(*Client, Access) bool { return false }
 	f(4, 0, kerr.GroupAuthorizationFailed.Code)
 	f(3, 1, kerr.TransactionalIDAuthorizationFailed.Code)
 }
@@ -222,7 +222,7 @@ func TestDescribeConfigs(t *testing.T) {
 	f(kmsg.ConfigResourceTypeBroker, "2", kerr.InvalidRequest.Code)
 	f(kmsg.ConfigResourceTypeTopic, "u", 3)
 	f(kmsg.ConfigResourceTypeBrokerLogger, "1", kerr.InvalidRequest.Code)
-	w.m.may = func(*Client, access) bool { return false }
+	w.m.may = func(*Client, Access) bool { return false }
 	f(kmsg.ConfigResourceTypeTopic, "t", kerr.TopicAuthorizationFailed.Code)
 	f(kmsg.ConfigResourceTypeBroker, "1", kerr.ClusterAuthorizationFailed.Code)
 }
@@ -232,11 +232,11 @@ func TestDenied(t *testing.T) {
 	w := newWorld(t, Config{})
 	w.topic("t", 1)
 	w.run("init")
-	denied := access{}
-	w.m.may = func(_ *Client, a access) bool { return a != denied }
+	denied := Access{}
+	w.m.may = func(_ *Client, a Access) bool { return a != denied }
 	f := func(op kmsg.ACLOperation, resource kmsg.ACLResourceType, name, command, want string) {
 		t.Helper()
-		denied = access{op, resource, name}
+		denied = Access{op, resource, name}
 		w.expect(command, want)
 	}
 	const tid, topic, group, cluster = kmsg.ACLResourceTypeTransactionalId, kmsg.ACLResourceTypeTopic, kmsg.ACLResourceTypeGroup, kmsg.ACLResourceTypeCluster
@@ -250,12 +250,12 @@ func TestDenied(t *testing.T) {
 	f(kmsg.ACLOperationRead, group, "g", "txncommit group=g t/0=1", "GROUP_AUTHORIZATION_FAILED")
 	f(kmsg.ACLOperationClusterAction, cluster, "kafka-cluster", "addverify t/0", "CLUSTER_AUTHORIZATION_FAILED")
 	f(kmsg.ACLOperationDelete, topic, "t", "delete t", "TOPIC_AUTHORIZATION_FAILED")
-	denied = access{}
+	denied = Access{}
 	w.expect("txncommit group= t/0=1", "INVALID_GROUP_ID")
 	w.expect("init plain pid=4", "INVALID_REQUEST")
 	w.expect("init v=2 pid=4", "pid=0 epoch=1") // before v3 there is no producer id to give
-	w.m.may = func(_ *Client, a access) bool {
-		return a.operation != kmsg.ACLOperationCreate && a.operation != kmsg.ACLOperationAlter
+	w.m.may = func(_ *Client, a Access) bool {
+		return a.Operation != kmsg.ACLOperationCreate && a.Operation != kmsg.ACLOperationAlter
 	}
 	if r := w.create("u"); r.ErrorCode != kerr.TopicAuthorizationFailed.Code {
 		t.Errorf("CreateTopics: %s", errorName(r.ErrorCode))

@@ -88,5 +88,5 @@ func (w *world) deny(operation, resource, name string) {
 		name = ""
 	}
 	before := w.m.may
-	w.m.may = func(c *Client, a access) bool { return a != access{op, kind, name} && before(c, a) }
+	w.m.may = func(c *Client, a Access) bool { return a != Access{op, kind, name} && before(c, a) }
 }

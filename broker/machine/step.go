@@ -284,7 +284,7 @@ func (c *groupContext) Topic(name string) (id [16]byte, partitions int32, ok boo
 func (c *groupContext) TopicsVersion() uint64 { return c.topicsVersion }
 
 func (c *groupContext) May(op kmsg.ACLOperation, resource kmsg.ACLResourceType, name string) bool {
-	return c.may(&c.step.op.Client, access{op, resource, name})
+	return c.may(&c.step.op.Client, Access{op, resource, name})
 }
 
 func (c *groupContext) TopicByID(id [16]byte) (name string, ok bool) {

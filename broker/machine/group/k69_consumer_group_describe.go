@@ -48,6 +48,7 @@ func (gs *Groups) describeConsumers(ctx Context, name string, budgetBytes *int) 
 	out := kmsg.NewConsumerGroupDescribeResponseGroup()
 	out.Group, out.State, out.AssignorName = name, g.state(), c.assignor()
 	out.Epoch, out.AssignmentEpoch = g.saved.generation, c.targetEpoch
+	seen := describable{ctx: ctx}
 	c.members.Scan(func(_ string, m *consumerMember) bool {
 		d := kmsg.NewConsumerGroupDescribeResponseGroupMember()
 		d.MemberID, d.InstanceID, d.RackID, d.MemberEpoch = m.info.id, m.info.instance, m.info.rack, m.epoch
@@ -62,14 +63,42 @@ func (gs *Groups) describeConsumers(ctx Context, name string, budgetBytes *int) 
 		d.TargetAssignment.TopicPartitions = describePartitions(ctx, m.target)
 		*budgetBytes -= int(m.sizeBytes())
 		out.Members = append(out.Members, d)
-		return *budgetBytes >= 0
+		return *budgetBytes >= 0 && seen.all(d.Assignment.TopicPartitions) && seen.all(d.TargetAssignment.TopicPartitions)
 	})
+	if seen.denied {
+		refused.ErrorCode = kerr.TopicAuthorizationFailed.Code
+		refused.ErrorMessage = kmsg.StringPtr("The group has topics that the client is not authorized to describe.")
+		return refused
+	}
 	if *budgetBytes < 0 {
 		refused.ErrorCode = kerr.PolicyViolation.Code
 		refused.ErrorMessage = kmsg.StringPtr("The answer is too large: describe fewer groups in one request.")
 		return refused
 	}
 	return out
+}
+
+// describable remembers whether the client may see the topics of a group.
+type describable struct {
+	ctx    Context
+	known  map[string]bool
+	denied bool
+}
+
+// all reports whether the client may see every topic so far.
+func (d *describable) all(topics []kmsg.AssignmentTopicPartition) bool {
+	for i := range topics {
+		name := topics[i].Topic
+		if d.denied || d.known[name] {
+			continue
+		}
+		if d.known == nil {
+			d.known = make(map[string]bool)
+		}
+		d.denied = !mayTopic(d.ctx, kmsg.ACLOperationDescribe, name)
+		d.known[name] = true
+	}
+	return !d.denied
 }
 
 // describePartitions groups partitions by topic; those of topics that are gone have no name and are left out.

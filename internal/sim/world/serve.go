@@ -157,9 +157,9 @@ func (c *conn) answer(s *slot) bool {
 	case *kmsg.FetchRequest:
 		return c.answerFetch(s, req)
 	case *kmsg.ListOffsetsRequest:
-		resp = c.p.edge.ListOffsets(req)
+		resp = c.p.edge.ListOffsets(req, nil)
 	case *kmsg.OffsetForLeaderEpochRequest:
-		resp = c.p.edge.OffsetForLeaderEpoch(req)
+		resp = c.p.edge.OffsetForLeaderEpoch(req, nil)
 	case *kmsg.ProduceRequest:
 		if s.produce.Again(s.reply.(*machine.ProduceReply)) {
 			c.submitProduce(s)
@@ -189,7 +189,7 @@ func (c *conn) answer(s *slot) bool {
 // answerFetch parks the request until there is enough to read, or its time is over.
 func (c *conn) answerFetch(s *slot, req *kmsg.FetchRequest) bool {
 	w := c.p.w
-	if !s.parked && !c.fetch.Begin(req) {
+	if !s.parked && !c.fetch.Begin(req, nil) {
 		c.writeFetch(s)
 		return true
 	}

@@ -35,7 +35,9 @@ func serveDescribeLogDirs(c *conn, s *slot) error {
 				rt.Partitions = append(rt.Partitions, p)
 			}
 		}
-		dir.Topics = append(dir.Topics, rt)
+		if len(rt.Partitions) > 0 {
+			dir.Topics = append(dir.Topics, rt)
+		}
 	}
 	resp.Dirs = append(resp.Dirs, dir)
 	return c.respond(s, resp)

@@ -5,8 +5,11 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// endpointBrokers is the only kind of endpoint that a broker's listener describes; 2 would be controllers (KIP-919).
-const endpointBrokers = 1
+// Kinds of endpoints (KIP-919); a broker's listener describes brokers only.
+const (
+	endpointBrokers     = 1
+	endpointControllers = 2
+)
 
 // startDescribeCluster describes the cluster of one. It says nothing of decided state, so it waits for nothing.
 // Authorized operations stay "not given" until there is somebody to be authorized.
@@ -14,10 +17,12 @@ func startDescribeCluster(c *conn, s *slot) error {
 	req := s.req.(*kmsg.DescribeClusterRequest)
 	resp := kmsg.NewPtrDescribeClusterResponse()
 	resp.Version = req.Version
-	resp.EndpointType = req.EndpointType
 	s.local = resp
 	if req.Version >= 1 && req.EndpointType != endpointBrokers {
 		resp.ErrorCode = kerr.MismatchedEndpointType.Code
+		if req.EndpointType != endpointControllers {
+			resp.ErrorCode = kerr.UnsupportedEndpointType.Code
+		}
 		resp.ErrorMessage = kmsg.StringPtr("this listener describes brokers (endpoint type 1) only")
 		return nil
 	}

@@ -76,6 +76,19 @@ func TestListConfigResources(t *testing.T) {
 	f(1, "35", 2, 99)
 }
 
+// A listener of a broker describes brokers, and says so when it is asked for something else.
+func TestDescribeClusterEndpoints(t *testing.T) {
+	c := dial(t, brokertest.Start(t))
+	for endpoint, want := range map[int8]int16{0: 115, 1: 0, 2: 114, 3: 115} {
+		req := kmsg.NewPtrDescribeClusterRequest()
+		req.Version, req.EndpointType = 2, endpoint
+		resp := ask[*kmsg.DescribeClusterResponse](c, req)
+		if resp.ErrorCode != want || resp.EndpointType != 1 || len(resp.Brokers) > 0 != (want == 0) {
+			t.Errorf("endpoint type %d: %+v", endpoint, resp)
+		}
+	}
+}
+
 // DescribeLogDirs tells what lies in files and in the journal alike, for a broker in memory and for one with a folder, also
 // after a restart, when sizes of complete files are not known.
 func TestDescribeLogDirs(t *testing.T) {
@@ -96,8 +109,9 @@ func TestDescribeLogDirs(t *testing.T) {
 		for _, d := range resp.Dirs {
 			got += fmt.Sprint(d.Dir == dir, d.ErrorCode)
 			for _, t := range d.Topics {
+				got += " " + t.Topic
 				for _, p := range t.Partitions {
-					got += fmt.Sprintf(" %s/%d:%d", t.Topic, p.Partition, p.Size)
+					got += fmt.Sprintf(" %d:%d", p.Partition, p.Size)
 				}
 			}
 		}
@@ -107,15 +121,15 @@ func TestDescribeLogDirs(t *testing.T) {
 	}
 	size := 2 * len(batch)
 	for v := int16(1); v <= 5; v++ {
-		f(v, fmt.Sprintf("true 0 t/0:0 t/1:%d u/0:0", size))
+		f(v, fmt.Sprintf("true 0 t 0:0 1:%d u 0:0", size))
 	}
-	f(5, fmt.Sprintf("true 0 t/1:%d", size), kmsg.DescribeLogDirsRequestTopic{Topic: "t", Partitions: []int32{1, 1, 7}},
-		kmsg.DescribeLogDirsRequestTopic{Topic: "none", Partitions: []int32{0}})
+	f(5, fmt.Sprintf("true 0 t 1:%d", size), kmsg.DescribeLogDirsRequestTopic{Topic: "t", Partitions: []int32{1, 1, 7}},
+		kmsg.DescribeLogDirsRequestTopic{Topic: "none", Partitions: []int32{0}}, kmsg.DescribeLogDirsRequestTopic{Topic: "u", Partitions: []int32{1}})
 	if err := b.Stop(); err != nil {
 		t.Fatal(err)
 	}
 	c = dial(t, brokertest.Start(t, brokertest.Dir(dir)))
-	f(4, fmt.Sprintf("true 0 t/0:0 t/1:%d u/0:0", size))
+	f(4, fmt.Sprintf("true 0 t 0:0 1:%d u 0:0", size))
 }
 
 // A folder that is given relative to where the broker was started means nothing to a client elsewhere.

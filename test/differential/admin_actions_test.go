@@ -11,12 +11,12 @@ import (
 )
 
 var adminActions = []action{
-	{4, (*world).createTopics},
-	{2, (*world).deleteTopic},
+	{5, (*world).createTopics},
+	{4, (*world).deleteTopic},
 	{4, (*world).createPartitions},
 	{5, (*world).describeConfigs},
 	{5, (*world).alterConfigs},
-	{4, (*world).metadataOf},
+	{12, (*world).metadataOf},
 	{2, (*world).describeTopicPartitions},
 }
 
@@ -160,11 +160,21 @@ func (w *world) alterConfigs() step {
 
 func (w *world) metadataOf() step {
 	req := kmsg.NewPtrMetadataRequest()
-	w.version(req, 4, 12)
+	w.anyVersion(req)
+	req.AllowAutoTopicCreation = w.chance(10)
 	for _, at := range w.places(2) {
 		t := kmsg.NewMetadataRequestTopic()
 		name := at.topic
+		if w.topics[name] == ([16]byte{}) && (req.Version < 4 || req.AllowAutoTopicCreation) {
+			name = w.autoTopic()
+		}
 		t.Topic = &name
+		if id := w.topics[name]; req.Version >= 12 && w.chance(30) {
+			t.Topic, t.TopicID = nil, id
+			if id == ([16]byte{}) {
+				t.TopicID = [16]byte{1, 2, 3}
+			}
+		}
 		req.Topics = append(req.Topics, t)
 	}
 	return one(0, req, nil)

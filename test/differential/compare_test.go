@@ -95,7 +95,9 @@ var notCompared = map[string]bool{
 	// A leader epoch is the number of the start here, of the leader's election there; likewise a coordinator's.
 	"LeaderEpoch": true, "CurrentLeaderEpoch": true, "CoordinatorEpoch": true,
 	"Documentation": true, "ClientHost": true, "AuthorizedOperations": true,
-	"ConfigSynonyms": true, // the broker's settings have names of their own there
+	"Dir": true, "TotalBytes": true, "UsableBytes": true, // of log folders
+	"FinalizedFeaturesEpoch": true,
+	"ConfigSynonyms":         true, // the broker's settings have names of their own there
 }
 
 func (c *comparison) field(path, name string, ours int64, a, b reflect.Value) {
@@ -206,6 +208,8 @@ func (c *comparison) ofAnother(e reflect.Value) bool {
 	switch e := e.Interface().(type) {
 	case kmsg.ListGroupsResponseGroup:
 		name = e.Group
+	case kmsg.ListConfigResourcesResponseConfigResource:
+		name = e.Name
 	case kmsg.ListTransactionsResponseTransactionState:
 		name = e.TransactionalID
 	default:
@@ -222,7 +226,7 @@ func (c *comparison) key(e reflect.Value, theirs bool) string {
 		return fmt.Sprint(e.Interface())
 	}
 	var key []string
-	for _, name := range []string{"Topic", "Group", "TransactionalID", "ResourceName", "Name", "TopicID", "Partition", "ProducerID", "MemberID", "FirstOffset", "ProducerEpoch"} {
+	for _, name := range []string{"Topic", "Group", "TransactionalID", "ResourceName", "Name", "ApiKey", "TopicID", "Partition", "ProducerID", "MemberID", "FirstOffset", "ProducerEpoch"} {
 		f := e.FieldByName(name)
 		if !f.IsValid() || f.IsZero() && name == "TopicID" {
 			continue

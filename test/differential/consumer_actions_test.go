@@ -59,7 +59,8 @@ func (w *world) beginConsumers(d *driver) error {
 func (w *world) beat() step {
 	m := &w.consumers[w.IntN(len(w.consumers))]
 	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
-	req.Version, req.Group, req.MemberID, req.MemberEpoch = 1, w.consumerGroup(), m.id, max(m.epoch, 0)
+	w.anyVersion(req)
+	req.Group, req.MemberID, req.MemberEpoch = w.consumerGroup(), m.id, max(m.epoch, 0)
 	if m.epoch <= 0 {
 		m.owned = nil
 		assignor := "range"
@@ -128,7 +129,7 @@ func (w *world) commitAsConsumer() step {
 	}
 	if w.chance(40) {
 		req := kmsg.NewPtrOffsetFetchRequest()
-		w.version(req, 9, 9)
+		w.version(req, 9, 10)
 		g := kmsg.NewOffsetFetchRequestGroup()
 		g.Group, g.MemberID, g.MemberEpoch = w.consumerGroup(), &m.id, epoch
 		t := kmsg.NewOffsetFetchRequestGroupTopic()
@@ -138,7 +139,7 @@ func (w *world) commitAsConsumer() step {
 		return one(0, req, nil)
 	}
 	req := kmsg.NewPtrOffsetCommitRequest()
-	w.version(req, 8, 9)
+	w.version(req, 8, 10)
 	req.Group, req.MemberID, req.Generation = w.consumerGroup(), m.id, epoch
 	t := kmsg.NewOffsetCommitRequestTopic()
 	p := kmsg.NewOffsetCommitRequestTopicPartition()

@@ -168,7 +168,7 @@ func (w *world) spoil(req *kmsg.ProduceRequest, b *batch) {
 
 func (w *world) fetch() step {
 	req := kmsg.NewPtrFetchRequest()
-	w.version(req, 4, 17)
+	w.anyVersion(req)
 	at := w.place()
 	req.MaxWaitMillis, req.MinBytes, req.MaxBytes = 0, 1, 1<<20
 	req.IsolationLevel = int8(w.IntN(2))
@@ -196,7 +196,7 @@ func (w *world) fetch() step {
 
 func (w *world) listOffsets() step {
 	req := kmsg.NewPtrListOffsetsRequest()
-	w.version(req, 1, 10)
+	w.anyVersion(req)
 	req.ReplicaID = -1
 	req.IsolationLevel = int8(w.IntN(2))
 	req.TimeoutMillis = 5000

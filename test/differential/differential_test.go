@@ -45,7 +45,7 @@ func TestDifferential(t *testing.T) {
 		kafka = peers.StartApacheKafka(t, kafkaSettings...).Addr
 	}
 	ours := peers.StartBroker(t, t.TempDir())
-	r := &run{ours: ours.Addr, kafka: kafka, first: *seedFlag, intended: map[string]int{}}
+	r := &run{ours: ours.Addr, kafka: kafka, first: *seedFlag, intended: map[string]int{}, sent: map[request]int{}}
 	start := time.Now()
 	var workers sync.WaitGroup
 	for range *workersFlag {
@@ -53,6 +53,11 @@ func TestDifferential(t *testing.T) {
 	}
 	workers.Wait()
 	r.report(t, time.Since(start))
+	text, missing := coverage(r.sent)
+	t.Logf("compared: %s", text)
+	if len(missing) > 0 && r.steps.Load() >= coveredFrom {
+		t.Errorf("served and never sent: %s", strings.Join(missing, ", "))
+	}
 }
 
 // run counts over all episodes.
@@ -64,6 +69,7 @@ type run struct {
 
 	mu        sync.Mutex
 	intended  map[string]int
+	sent      map[request]int
 	differing []uint64 // seeds
 }
 
@@ -97,7 +103,7 @@ type episode struct {
 }
 
 func (r *run) begin(seed uint64) *episode {
-	d := &driver{ours: newSide("Strandline", r.ours), kafka: newSide("Apache Kafka", r.kafka), intended: map[string]int{}, patience: settleWithin}
+	d := &driver{ours: newSide("Strandline", r.ours), kafka: newSide("Apache Kafka", r.kafka), intended: map[string]int{}, sent: map[request]int{}, patience: settleWithin}
 	d.prefix = fmt.Sprintf("e%d-%d-", seed, time.Now().UnixMilli()%1000000)
 	e := &episode{driver: d, seed: seed, world: newWorld(d.prefix, rand.New(rand.NewPCG(seed, 7)))}
 	e.err = e.world.begin(d)
@@ -128,7 +134,7 @@ func (r *run) account(t *testing.T, e *episode) {
 	r.steps.Add(int64(e.steps))
 	r.retries.Add(int64(e.retries))
 	r.mu.Lock()
-	e.tally(r.intended)
+	e.tally(r.intended, r.sent)
 	if e.err != nil {
 		r.differing = append(r.differing, e.seed)
 	}

@@ -10,9 +10,9 @@
 // One episode does not hinder another, and spends its time waiting for Apache Kafka: several run at the same time. A second
 // test restarts both brokers in the middle of episodes. The long run, whose output says steps, seeds and differences:
 //
-//	go test -tags peers -run TestDifferential -v -timeout 3h ./test/differential -args -steps 1000000 -seed 1 -workers 12
+//	go test -tags peers -run TestDifferential -v -timeout 3h ./test/differential -args -steps 1000000 -seed 1 -workers 12 -failures 1000
 //
-// With -scripts each episode that differs leaves its script in a folder, with -failures the run goes on after that many.
+// With -scripts each episode that differs leaves its script in a folder, with -failures the run ends after that many of them.
 // One episode again:
 //
 //	go test -tags peers -v ./test/differential -args -seed 4711 -episodes 1

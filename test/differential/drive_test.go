@@ -5,7 +5,6 @@ package differential
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"reflect"
 	"strconv"
 	"strings"
@@ -39,6 +38,7 @@ type driver struct {
 	changes     int           // of settings
 	patience    time.Duration // with Apache Kafka's parts that do not agree
 	intended    map[string]int
+	sent        map[request]int
 }
 
 func (d *driver) note(format string, args ...any) {
@@ -72,6 +72,7 @@ func (d *driver) do(s step) error {
 		}
 	}
 	for i, e := range s.exchanges {
+		d.sent[request{e.req.Key(), e.req.GetVersion()}]++
 		if answers[i] != nil {
 			if err := d.settle(e.req, answers[i]); err != nil {
 				return err
@@ -290,7 +291,7 @@ func (d *driver) settle(req kmsg.Request, a kmsg.Response) error {
 				}
 			}
 		}
-	case *kmsg.IncrementalAlterConfigsRequest:
+	case *kmsg.IncrementalAlterConfigsRequest, *kmsg.AlterConfigsRequest:
 		return d.configured()
 	}
 	return nil
@@ -303,7 +304,7 @@ func (d *driver) configured() error {
 	value := strconv.Itoa(5000 + d.changes)
 	alter := kmsg.NewPtrIncrementalAlterConfigsRequest()
 	r := kmsg.NewIncrementalAlterConfigsRequestResource()
-	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeGroupConfig, d.prefix+"of-no-interest"
+	r.ResourceType, r.ResourceName = kmsg.ConfigResourceTypeGroupConfig, "of-no-interest-"+d.prefix
 	c := kmsg.NewIncrementalAlterConfigsRequestResourceConfig()
 	c.Name, c.Value = "consumer.heartbeat.interval.ms", &value
 	r.Configs = append(r.Configs, c)
@@ -404,8 +405,11 @@ func (d *driver) sameTopic(name string) error {
 	return err
 }
 
-func (d *driver) tally(into map[string]int) {
-	for name, n := range maps.All(d.intended) {
-		into[name] += n
+func (d *driver) tally(intended map[string]int, sent map[request]int) {
+	for name, n := range d.intended {
+		intended[name] += n
+	}
+	for r, n := range d.sent {
+		sent[r] += n
 	}
 }

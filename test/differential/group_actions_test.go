@@ -14,15 +14,15 @@ var groupActions = []action{
 	{8, (*world).join},
 	{12, (*world).heartbeat},
 	{6, (*world).leave},
-	{3, (*world).wrongJoin},
-	{3, (*world).wrongSync},
+	{6, (*world).wrongJoin},
+	{5, (*world).wrongSync},
 	{30, (*world).offsetCommit},
 	{40, (*world).offsetFetch},
-	{6, (*world).describeGroups},
-	{4, (*world).listGroups},
+	{7, (*world).describeGroups},
+	{6, (*world).listGroups},
 	{3, (*world).deleteGroups},
 	{3, (*world).offsetDelete},
-	{3, (*world).findCoordinator},
+	{7, (*world).findCoordinator},
 }
 
 // membership is what a request says about its sender's place in a group: rarely a wrong one.
@@ -41,6 +41,9 @@ func (w *world) membership(g *group) (generation int32, id string, static *strin
 func (w *world) joinRequest(g *group, m member) *kmsg.JoinGroupRequest {
 	req := kmsg.NewPtrJoinGroupRequest()
 	w.version(req, 5, 9)
+	if m.static == nil && (m.id != "" || len(g.members) == 0) {
+		w.version(req, 0, 9) // which without a member id joins at once, so nobody else may be there
+	}
 	req.Group, req.MemberID, req.InstanceID = g.name, m.id, m.static
 	req.SessionTimeoutMillis, req.RebalanceTimeoutMillis = 600000, 600000
 	req.ProtocolType = "consumer"
@@ -118,9 +121,18 @@ func (m member) turn(g *group) int {
 	return 2
 }
 
+// withStatic picks a version that can name a static member, if it must.
+func (w *world) withStatic(req kmsg.Request, static *string) {
+	if static != nil {
+		w.version(req, 3, 99)
+		return
+	}
+	w.anyVersion(req)
+}
+
 func (w *world) syncRequest(g *group, m member) *kmsg.SyncGroupRequest {
 	req := kmsg.NewPtrSyncGroupRequest()
-	w.version(req, 3, 5)
+	w.withStatic(req, m.static)
 	req.Group, req.MemberID, req.InstanceID, req.Generation = g.name, m.id, m.static, g.generation
 	if req.Version >= 5 {
 		consumer, protocol := "consumer", "range"
@@ -147,9 +159,9 @@ func (w *world) sync(g *group) step {
 func (w *world) heartbeat() step {
 	g := w.groups[w.IntN(len(w.groups))]
 	req := kmsg.NewPtrHeartbeatRequest()
-	w.version(req, 3, 4)
 	req.Group = g.name
 	req.Generation, req.MemberID, req.InstanceID = w.membership(g)
+	w.withStatic(req, req.InstanceID)
 	return one(0, req, nil)
 }
 
@@ -160,6 +172,10 @@ func (w *world) leave() step {
 	w.version(req, 3, 5)
 	req.Group = g.name
 	m := kmsg.NewLeaveGroupRequestMember()
+	if req.MemberID = "stranger"; w.chance(10) {
+		w.version(req, 0, 2)
+		return one(0, req, nil)
+	}
 	if len(g.members) == 0 || w.chance(15) {
 		m.MemberID = "stranger"
 		if w.chance(50) {
@@ -180,9 +196,12 @@ func (w *world) leave() step {
 		m.MemberID = ""
 	}
 	req.Members = append(req.Members, m)
+	if req.MemberID = gone.id; gone.static == nil {
+		w.anyVersion(req)
+	}
 	return one(0, req, func(r kmsg.Response) {
 		resp := r.(*kmsg.LeaveGroupResponse)
-		if resp.ErrorCode != 0 || len(resp.Members) != 1 || resp.Members[0].ErrorCode != 0 {
+		if resp.ErrorCode != 0 || len(resp.Members) == 1 && resp.Members[0].ErrorCode != 0 {
 			return
 		}
 		g.members = append(g.members[:i:i], g.members[i+1:]...)
@@ -218,15 +237,19 @@ func (w *world) wrongSync() step {
 func (w *world) offsetCommit() step {
 	g := w.groups[w.IntN(len(w.groups))]
 	req := kmsg.NewPtrOffsetCommitRequest()
-	w.version(req, 2, 9)
 	req.Group = g.name
 	req.Generation, req.MemberID, req.InstanceID = w.membership(g)
+	if req.InstanceID != nil {
+		w.version(req, 7, 10)
+	} else {
+		w.anyVersion(req)
+	}
 	if w.chance(2) {
 		req.Group, req.Generation, req.MemberID, req.InstanceID = "", -1, "", nil
 	}
 	for _, at := range w.places(1 + w.IntN(2)) {
 		t := kmsg.NewOffsetCommitRequestTopic()
-		t.Topic = at.topic
+		t.Topic, t.TopicID = at.topic, w.idOf(at.topic)
 		p := kmsg.NewOffsetCommitRequestTopicPartition()
 		p.Partition, p.Offset, p.LeaderEpoch, p.Metadata = at.partition, int64(w.IntN(100)), -1, w.metadata(g)
 		t.Partitions = append(t.Partitions, p)
@@ -242,7 +265,7 @@ func (w *world) offsetCommit() step {
 func (w *world) offsetFetch() step {
 	g := w.groups[w.IntN(len(w.groups))]
 	req := kmsg.NewPtrOffsetFetchRequest()
-	w.version(req, 1, 9)
+	w.anyVersion(req)
 	req.RequireStable = w.chance(50)
 	if w.chance(30) && req.Version >= 2 {
 		if req.Version >= 8 {
@@ -261,11 +284,19 @@ func (w *world) offsetFetch() step {
 		t.Topic, t.Partitions = at.topic, []int32{at.partition}
 		req.Topics = append(req.Topics, t)
 		gt := kmsg.NewOffsetFetchRequestGroupTopic()
-		gt.Topic, gt.Partitions = at.topic, []int32{at.partition}
+		gt.Topic, gt.TopicID, gt.Partitions = at.topic, w.idOf(at.topic), []int32{at.partition}
 		rg.Topics = append(rg.Topics, gt)
 	}
 	req.Groups = append(req.Groups, rg)
 	return one(0, req, nil)
+}
+
+// idOf is a topic's id, or one that no topic has.
+func (w *world) idOf(topic string) [16]byte {
+	if id := w.topics[topic]; id != ([16]byte{}) {
+		return id
+	}
+	return [16]byte{1, 2, 3}
 }
 
 func (w *world) groupNames() []string {

@@ -100,7 +100,7 @@ type session struct {
 func (w *world) fetchRequest(s *session) *kmsg.FetchRequest {
 	req := kmsg.NewPtrFetchRequest()
 	if s.byID {
-		w.version(req, 13, 17)
+		w.version(req, 13, 18)
 	} else {
 		w.version(req, 7, 12)
 	}

@@ -24,7 +24,7 @@ func TestDifferentialRestart(t *testing.T) {
 	}
 	kafka := peers.StartApacheKafka(t, kafkaSettings...)
 	ours := peers.StartBroker(t, t.TempDir())
-	r := &run{ours: ours.Addr, kafka: kafka.Addr, first: *seedFlag + restartSeed, intended: map[string]int{}}
+	r := &run{ours: ours.Addr, kafka: kafka.Addr, first: *seedFlag + restartSeed, intended: map[string]int{}, sent: map[request]int{}}
 	start := time.Now()
 	for n := range *restartsFlag {
 		all := make([]*episode, *workersFlag)

@@ -29,6 +29,7 @@ var rules = []rule{
 	{"ConsumerGroupDescribe: a member without a pattern", 69, noPattern},
 	{"ConsumerGroupDescribe: what a member is giving up", 69, givenUp},
 	{"ConsumerGroupHeartbeat: a member of a group that does not exist", 68, memberOfNothing},
+	{"ApiVersions: keys and features that are not served", 18, notServed},
 	{"CreateTopics: the id of a topic that is only validated", 19, createdInTheory},
 	{"Produce: TRANSACTION_ABORTABLE and INVALID_TXN_STATE, by the company that a request is in", 0, abortable},
 	{"TxnOffsetCommit: TRANSACTION_ABORTABLE and INVALID_TXN_STATE, by the company that a request is in", 28, abortableOffsets},
@@ -189,6 +190,25 @@ func memberOfNothing(_ *names, rq kmsg.Request, ra, rb kmsg.Response) bool {
 	}
 	b.ErrorCode = a.ErrorCode
 	return true
+}
+
+// notServed: docs/compat.md lists what is.
+func notServed(_ *names, _ kmsg.Request, ra, rb kmsg.Response) bool {
+	a, b := ra.(*kmsg.ApiVersionsResponse), rb.(*kmsg.ApiVersionsResponse)
+	keys, features := len(b.ApiKeys), len(b.SupportedFeatures)
+	b.ApiKeys = slices.DeleteFunc(b.ApiKeys, func(k kmsg.ApiVersionsResponseApiKey) bool {
+		return !slices.ContainsFunc(a.ApiKeys, func(o kmsg.ApiVersionsResponseApiKey) bool { return o.ApiKey == k.ApiKey })
+	})
+	served := map[string]bool{}
+	for _, f := range a.SupportedFeatures {
+		served[f.Name] = true
+	}
+	for _, f := range a.FinalizedFeatures {
+		served[f.Name] = true
+	}
+	b.SupportedFeatures = slices.DeleteFunc(b.SupportedFeatures, func(f kmsg.ApiVersionsResponseSupportedFeature) bool { return !served[f.Name] })
+	b.FinalizedFeatures = slices.DeleteFunc(b.FinalizedFeatures, func(f kmsg.ApiVersionsResponseFinalizedFeature) bool { return !served[f.Name] })
+	return keys > len(b.ApiKeys) || features > len(b.SupportedFeatures)
 }
 
 // fetchDeleted: Apache Kafka remembers the name with the session, and says that it is the name that nothing has.

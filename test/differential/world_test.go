@@ -156,6 +156,9 @@ func (w *world) created(r kmsg.Response) {
 	}
 }
 
+// autoTopic is made by the versions of Metadata that make what they ask for.
+func (w *world) autoTopic() string { return w.prefix + "auto" }
+
 // finish removes the episode's topics and sessions.
 func (w *world) finish(d *driver) error {
 	for i := range w.sessions {
@@ -168,7 +171,7 @@ func (w *world) finish(d *driver) error {
 	req := kmsg.NewPtrDeleteTopicsRequest()
 	req.Version = 5
 	req.TimeoutMillis = 10000
-	req.TopicNames = append(slices.Clone(w.names), w.consumerTopics()...)
+	req.TopicNames = slices.Concat(w.names, w.consumerTopics(), []string{w.autoTopic()})
 	return d.do(step{exchanges: []exchange{{0, req}}})
 }
 
@@ -183,7 +186,7 @@ var actions []action
 var weights int
 
 func init() {
-	actions = slices.Concat(dataActions, manyActions, txnActions, expiryActions, groupActions, consumerActions, adminActions)
+	actions = slices.Concat(dataActions, manyActions, txnActions, expiryActions, groupActions, consumerActions, adminActions, rareActions)
 	for _, a := range actions {
 		weights += a.weight
 	}

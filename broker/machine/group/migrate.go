@@ -16,7 +16,7 @@ func (g *group) classic() bool { return g.live.phase != phaseEmpty || g.live.mem
 type upgrade struct{ state *consumerState }
 
 // planUpgrade says what a classic group with members is as a consumer group: its epoch is the generation, and each member
-// has, and shall have, what the leader assigned to it.
+// has, and shall have, what the leader assigned to it; what else it owns it is to give up.
 func (gs *Groups) planUpgrade(ctx Context, g *group) (*upgrade, *refusal) {
 	cannot := func(why string) (*upgrade, *refusal) {
 		return nil, refuse(kerr.GroupIDNotFound, "Cannot upgrade classic group %s to consumer group because %s.", g.name, why)
@@ -37,7 +37,6 @@ func (gs *Groups) planUpgrade(ctx Context, g *group) (*upgrade, *refusal) {
 			return false
 		}
 		up.state.members.Set(id, c)
-		up.state.sizeBytes += c.sizeBytes()
 		if c.info.instance != nil {
 			up.state.statics[*c.info.instance] = id
 		}
@@ -46,6 +45,12 @@ func (gs *Groups) planUpgrade(ctx Context, g *group) (*upgrade, *refusal) {
 	if why != "" {
 		return cannot(why)
 	}
+	up.state.members.Scan(func(id string, c *consumerMember) bool {
+		m, _ := g.live.members.Get(id)
+		up.awaits(ctx, c, m.info.subscription(g.saved.protocol))
+		up.state.sizeBytes += c.sizeBytes()
+		return true
+	})
 	if !gs.mayGrow(int(up.state.sizeBytes)) {
 		return nil, refuse(kerr.GroupMaxSizeReached, "The members of group %s would take too much memory.", g.name)
 	}
@@ -90,6 +95,24 @@ func (up *upgrade) member(ctx Context, g *group, info *memberInfo) (m *consumerM
 		m.assigned = append(m.assigned, holding{p, epoch})
 	}
 	return m, ""
+}
+
+// awaits notes what a cooperative member owned when it joined and nobody was assigned: until it joins without it, it may
+// still be about to give it up.
+func (up *upgrade) awaits(ctx Context, m *consumerMember, subscription []byte) {
+	sub, _ := subscriptionOf(subscription)
+	var owned []topicPartition
+	for _, t := range sub.OwnedPartitions {
+		owned = up.claim(ctx, owned, t.Topic, t.Partitions)
+	}
+	if len(owned) == 0 || mutant.On("upgrade forgets what is being given up") {
+		return
+	}
+	slices.SortFunc(owned, compareTopicPartitions)
+	m.state = unrevoked
+	for _, p := range owned {
+		m.revoking = append(m.revoking, holding{p, m.epoch})
+	}
 }
 
 // claim adds partitions that exist and that no member has yet: a leader may have given one out twice.
@@ -152,7 +175,7 @@ func (gs *Groups) upgrade(ctx Context, g *group, up *upgrade) {
 	})
 	gs.record(ctx, kindConsumerTarget, target)
 	up.state.members.Scan(func(id string, m *consumerMember) bool {
-		rec := &consumerCurrentRecord{group: g.name, id: id, epoch: epoch, prevEpoch: epoch, assigned: m.assigned}
+		rec := &consumerCurrentRecord{group: g.name, id: id, epoch: epoch, prevEpoch: epoch, state: m.state, assigned: m.assigned, revoking: m.revoking}
 		if mutant.On("upgrade forgets what classic members have") {
 			rec.assigned = nil
 		}

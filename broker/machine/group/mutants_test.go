@@ -20,6 +20,7 @@ func TestScriptsSeeMutants(t *testing.T) {
 		"outdated match taken":                        "d3_topics.txt",
 		"commit of a stale member epoch accepted":     "d4_consumers.txt",
 		"upgrade forgets what classic members have":   "d3_upgrade.txt",
+		"upgrade forgets what is being given up":      "d3_upgrade.txt",
 		"generation of a classic member not checked":  "d3_upgrade.txt",
 		"downgrade forgets what is to be given up":    "d3_downgrade.txt",
 		"unsubscribed topics kept until the target":   "d3_topics.txt",

@@ -112,6 +112,9 @@ var defects = []defect{
 	{"group with members deleted", inCores, "group", 2000},
 	{"pending offsets outlive their deletion", inCores, "model", 6000},
 	{"offsets outlive their topic", inCores, "model", 2000},
+	{"partitions given on before they are revoked", byReaders, "two owners", 60},
+	{"instance taken before it was released", byReaders, "", 60},
+	{"commit of a stale member epoch accepted", byReaders, "fenced", 60},
 
 	{"another's prefix taken", inBlobs, "taken", 100},
 	{"the claim of a dead start not durable", inBlobs, "error", 300},

@@ -37,6 +37,7 @@ func (w *World) startClients() {
 		}
 		w.startClient("committer", true, (*client).runCommitter)
 		w.startVolatile()
+		w.startModern()
 	})
 }
 

@@ -34,6 +34,7 @@ func (c *client) runJudge() {
 	}
 	w.check(final, names)
 	w.checkGroup(final)
+	w.checkModern(final)
 	w.tracef("all is well")
 	w.ended = true
 }

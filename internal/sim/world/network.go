@@ -214,10 +214,15 @@ func (c *client) connected() *link {
 
 // ask sends a request and waits for its response; nil means that the outcome is unknown. The link is given up then.
 func (c *client) ask(req kmsg.Request, version int16) kmsg.Response {
+	return c.askWithin(req, version, callTimeoutUs)
+}
+
+// askWithin is ask for what may take its time.
+func (c *client) askWithin(req kmsg.Request, version int16, timeoutUs int64) kmsg.Response {
 	req.SetVersion(version)
 	l := c.connected()
 	sent := l.send(req)
-	c.await(callTimeoutUs, func() bool { return sent.done || sent.failed })
+	c.await(timeoutUs, func() bool { return sent.done || sent.failed })
 	if !sent.done {
 		c.link = nil
 		return nil

@@ -66,7 +66,8 @@ type shown struct {
 
 const segmentBytes = 32 << 10
 
-var machineConfig = machine.Config{Group: group.Config{InitialRebalanceDelayMs: 100}}
+// machineConfig has an assignment made outside of the loop as soon as a group has three members.
+var machineConfig = machine.Config{Group: group.Config{InitialRebalanceDelayMs: 100, ConsumerSessionTimeoutMs: modernSessionMs, AssignmentIntervalMs: 300, InlineAssignment: 7}}
 
 // boot starts a process on what is on the disk, and crashes it again if the disk fails meanwhile.
 func (w *World) boot() {

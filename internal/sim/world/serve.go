@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"log/slog"
+	"regexp"
 	"slices"
 	"time"
 
@@ -61,7 +62,7 @@ func (c *conn) take() {
 
 // blocks says for which requests a connection reads no further before they are answered.
 func blocks(key int16) bool {
-	return !slices.Contains([]int16{0, 8, 12, 22, 24, 25, 26, 28}, key)
+	return !slices.Contains([]int16{0, 8, 12, 22, 24, 25, 26, 28, 68}, key)
 }
 
 func (c *conn) accept(frame []byte) {
@@ -176,7 +177,7 @@ func (c *conn) answer(s *slot) bool {
 		}
 		resp = produced
 	default:
-		resp = s.reply.(kmsg.Response)
+		resp = c.finishGroup(s.reply)
 		if c.p.veil != nil {
 			c.p.veil.answered(c.p.w, s.req, resp)
 		}
@@ -184,6 +185,31 @@ func (c *conn) answer(s *slot) bool {
 	resp.SetVersion(s.header.Version)
 	c.link.answer(wire.AppendResponse(nil, s.header.CorrelationID, resp))
 	return true
+}
+
+// finishGroup does what a reply about a group leaves to do, and returns the response.
+func (c *conn) finishGroup(reply any) kmsg.Response {
+	r, ok := reply.(*machine.GroupReply)
+	if !ok {
+		return reply.(kmsg.Response)
+	}
+	bringBack := func(body any) {
+		c.p.submit(&sequencer.Operation{Op: machine.Op{Client: machine.Client{ID: c.client, Host: "127.0.0.1", Principal: "User:ANONYMOUS", Connection: c.number}, Body: body}})
+	}
+	if match := r.Match; match != nil {
+		pattern := regexp.MustCompile(`^(?:` + match.Pattern + `)$`)
+		for _, t := range c.p.board.Topics() {
+			if pattern.MatchString(t.Name) {
+				match.Topics = append(match.Topics, t.Name)
+			}
+		}
+		bringBack(match)
+	}
+	if r.Assign != nil {
+		r.Assign.Make()
+		bringBack(r.Assign)
+	}
+	return r.Response
 }
 
 // answerFetch parks the request until there is enough to read, or its time is over.

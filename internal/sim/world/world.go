@@ -54,6 +54,7 @@ type Result struct {
 type Stats struct {
 	Crashes, PowerLosses, Recoveries, Snapshots, Shelvings int
 	Commits, Aborts, Fenced, Read                          int
+	Moved                                                  int // partitions that a member of the group that migrates was given
 	Killed, Stalled, Late                                  int // processes of a job; records that came too late
 	VirtualMs                                              int64
 	Blobs                                                  BlobStats
@@ -113,7 +114,8 @@ type World struct {
 	hashes       map[uint64]uint64 // the machine's hash after each unit
 	history      *history
 
-	jobs *streams // nil without a job
+	jobs   *streams     // nil without a job
+	modern *modernGroup // nil without such members
 
 	coroutines    []*coroutine
 	clients       []string
@@ -308,6 +310,7 @@ func (s *Stats) Add(o Stats) {
 	s.Aborts += o.Aborts
 	s.Fenced += o.Fenced
 	s.Read += o.Read
+	s.Moved += o.Moved
 	s.Killed += o.Killed
 	s.Stalled += o.Stalled
 	s.Late += o.Late

@@ -26,7 +26,7 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	t.Logf("%+v", sum)
-	if *oneSeed == 0 && (sum.Snapshots == 0 || sum.Shelvings == 0 || sum.PowerLosses == 0 || sum.Commits == 0 || sum.Aborts == 0 || sum.Fenced == 0) {
+	if *oneSeed == 0 && (sum.Snapshots == 0 || sum.Shelvings == 0 || sum.PowerLosses == 0 || sum.Commits == 0 || sum.Aborts == 0 || sum.Fenced == 0 || sum.Moved == 0) {
 		t.Errorf("the seeds do not cross everything: %+v", sum)
 	}
 }

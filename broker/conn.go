@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,6 +64,8 @@ type slot struct {
 	reply any
 	// produce is set for Produce requests that the loop answers.
 	produce *edge.Produce
+	// pattern is set for ListTransactions requests that have one.
+	pattern *regexp.Regexp
 	// blocks keeps the reader from the next request until this one is answered.
 	blocks    bool
 	loseReply bool

@@ -15,12 +15,14 @@ const listPatternSince = 2
 
 func startListTransactions(c *conn, s *slot) error {
 	req := s.req.(*kmsg.ListTransactionsRequest)
-	if _, err := transactionPattern(req); err != nil {
+	pattern, err := transactionPattern(req)
+	if err != nil {
 		resp := req.ResponseKind().(*kmsg.ListTransactionsResponse)
 		resp.ErrorCode = kerr.InvalidRegularExpression.Code
 		s.local = resp
 		return nil
 	}
+	s.pattern = pattern
 	return startLoop(c, s)
 }
 
@@ -30,13 +32,9 @@ func finishListTransactions(c *conn, s *slot) (kmsg.Response, error) {
 		return nil, err
 	}
 	resp := r.(*kmsg.ListTransactionsResponse)
-	pattern, err := transactionPattern(s.req.(*kmsg.ListTransactionsRequest))
-	if err != nil {
-		return nil, err
-	}
-	if pattern != nil {
+	if s.pattern != nil {
 		resp.TransactionStates = slices.DeleteFunc(resp.TransactionStates, func(t kmsg.ListTransactionsResponseTransactionState) bool {
-			return !pattern.MatchString(t.TransactionalID)
+			return !s.pattern.MatchString(t.TransactionalID)
 		})
 	}
 	return resp, nil

@@ -62,10 +62,12 @@ func (c *Coordinator) Doubt(below int64) { c.doubted = below }
 // Doubted is durable: see Doubt.
 func (c *Coordinator) Doubted() int64 { return c.doubted }
 
-// exhausted reports that a producer id gets no epoch after this one.
-func (c *Coordinator) exhausted(producerID int64, epoch int16) bool {
-	return producerID < c.doubted || epoch >= MaxEpoch && !mutant.On("exhausted epoch goes on")
+// spent reports that nobody is given the producer id with an epoch after this one.
+func (c *Coordinator) spent(producerID int64, epoch int16) bool {
+	return producerID < c.doubted || exhausted(epoch)
 }
+
+func exhausted(epoch int16) bool { return epoch >= MaxEpoch && !mutant.On("exhausted epoch goes on") }
 
 // MaxTimeoutMs is the longest transaction timeout that is granted.
 func (c *Coordinator) MaxTimeoutMs() int32 { return c.cfg.MaxTimeoutMs }

@@ -53,8 +53,9 @@ func (c *Coordinator) Init(r InitRequest, newID func() int64) (InitPlan, *Refusa
 		last = r.Epoch // the answer may be lost, over an open transaction too: it will come again
 	}
 	if e.State == Ongoing {
-		// A new producer takes over, or the owner gives up what it began. The abort leaves the entry as a timeout would.
-		ending := c.end(t, EndRequest{BumpsEpoch: true}, true, newID)
+		// A new producer takes over, or the owner gives up what it began. The abort leaves the entry as a timeout would, but
+		// nobody is given what it leaves.
+		ending := t.end(EndRequest{BumpsEpoch: true}, true, exhausted(t.Epoch), newID)
 		plan.Abort = &ending
 		e.ProducerID, e.PrevProducerID, e.Epoch = ending.Record.ProducerID, ending.Record.PrevProducerID, ending.Record.Epoch
 		given = false
@@ -66,7 +67,7 @@ func (c *Coordinator) Init(r InitRequest, newID func() int64) (InitPlan, *Refusa
 	if mutant.On("no epoch bump") && plan.Abort == nil || mutant.On("one bump over an open transaction") && plan.Abort != nil {
 		return plan, nil
 	}
-	if c.exhausted(e.ProducerID, e.Epoch) {
+	if c.spent(e.ProducerID, e.Epoch) {
 		plan.Init.PrevProducerID, plan.Init.ProducerID, plan.Init.Epoch = e.ProducerID, newID(), 0
 	} else {
 		plan.Init.Epoch++
@@ -221,11 +222,14 @@ func (c *Coordinator) End(r EndRequest, newID func() int64) (EndPlan, *Refusal) 
 	}
 	switch v {
 	case endIt:
-		ending := c.end(t, r, false, newID)
+		ending := t.end(r, false, c.spent(t.ProducerID, t.Epoch), newID)
 		return EndPlan{Ending: &ending, ProducerID: ending.Record.ProducerID, Epoch: ending.Record.Epoch}, nil
 	case endedBefore:
 		return EndPlan{ProducerID: t.ProducerID, Epoch: t.Epoch}, nil
 	case refuseFenced:
+		if r.ProducerID != t.ProducerID {
+			return EndPlan{}, refuse(kerr.ProducerFenced, "producer id", r.ProducerID, t.ProducerID)
+		}
 		return EndPlan{}, refuse(kerr.ProducerFenced, "producer epoch", int64(r.Epoch), int64(t.Epoch))
 	case refuseMapping:
 		return EndPlan{}, refuse(kerr.InvalidProducerIDMapping, "producer id", r.ProducerID, t.ProducerID)
@@ -270,9 +274,9 @@ func (t *transaction) judgeEnd(r EndRequest) (verdict, *Refusal) {
 	return endV2[t.State][kind][rel], nil
 }
 
-// end works out a transaction's end. If it bumps the epoch, its markers carry the next one, and so does what follows; an
-// exhausted producer id is replaced (kafka-eos.md B.17).
-func (c *Coordinator) end(t *transaction, r EndRequest, fence bool, newID func() int64) Ending {
+// end works out a transaction's end. If it bumps the epoch, its markers carry the next one, and so does what follows, unless a
+// spent producer id is replaced (kafka-eos.md B.17).
+func (t *transaction) end(r EndRequest, fence, replace bool, newID func() int64) Ending {
 	ending := Ending{
 		Record: End{
 			ID: t.ID, Commit: r.Commit, Fence: fence,
@@ -289,7 +293,7 @@ func (c *Coordinator) end(t *transaction, r EndRequest, fence bool, newID func()
 		ending.Epoch = t.Epoch
 	}
 	ending.Record.LastEpoch = t.Epoch
-	if c.exhausted(t.ProducerID, t.Epoch) {
+	if replace {
 		ending.Record.PrevProducerID, ending.Record.ProducerID, ending.Record.Epoch = t.ProducerID, newID(), 0
 	} else {
 		ending.Record.Epoch = ending.Epoch
@@ -302,7 +306,8 @@ func (c *Coordinator) TimedOut(nowMs int64, newID func() int64) (Ending, bool) {
 	if len(c.open) == 0 || c.open[0].deadlineMs() > nowMs || mutant.On("timed-out transaction not aborted") {
 		return Ending{}, false
 	}
-	return c.end(c.open[0], EndRequest{BumpsEpoch: !mutant.On("timeout does not fence")}, true, newID), true
+	t := c.open[0]
+	return t.end(EndRequest{BumpsEpoch: !mutant.On("timeout does not fence")}, true, c.spent(t.ProducerID, t.Epoch), newID), true
 }
 
 // Expired decides about the id that was idle for the longest, if that was too long at nowMs, or if there are more ids than the

@@ -183,7 +183,7 @@ func TestFetchSessionOfATopicMadeAgain(t *testing.T) {
 			s.want("by name it is the new one", s.request(nil), "a/0=0:0")
 			continue
 		}
-		s.want("the id is gone", s.request(nil), "a/0=100:0")
+		s.want("the id is gone", s.request(nil), "a/0=3:0")
 		forget := s.request([]position{{"a", 0, 0}}, position{"a", 0, 0})
 		forget.Topics[0].TopicID, forget.ForgottenTopics[0].TopicID = made, old
 		s.ids["a"] = made

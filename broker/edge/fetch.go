@@ -47,6 +47,8 @@ type fetchPart struct {
 	ask     fetchAsk
 	part    *sequencer.Partition // nil: code says why
 	code    int16
+	// known says that there was a topic of this id. When it is deleted, its name is what nothing has.
+	known bool
 	// denied says that the client may not read the topic.
 	denied bool
 	// forgotten says that a session's client does not want it any more.
@@ -100,7 +102,12 @@ func (p *fetchPart) find(e *Edge, byID bool) {
 		return
 	}
 	p.told = toldNothing
-	p.part, _, p.code = e.partition(p.topic, p.topicID, byID, p.ask.index)
+	var t *machine.Topic
+	p.part, t, p.code = e.partition(p.topic, p.topicID, byID, p.ask.index)
+	if t == nil && p.known {
+		p.code = kerr.UnknownTopicOrPartition.Code
+	}
+	p.known = p.known || t != nil
 }
 
 const (
@@ -240,7 +247,7 @@ func (f *Fetcher) Evaluate(last bool, cancel <-chan struct{}) (enough, ok bool) 
 	urgent, readable := len(f.parts) == 0, false
 	for i := range f.parts {
 		p := f.parts[i]
-		p.look(req.IsolationLevel, f.byID)
+		p.look(req.IsolationLevel)
 		urgent = urgent || p.code != 0 || p.out.Diverging != nil
 		readable = readable || p.readable(req.IsolationLevel)
 	}
@@ -266,7 +273,7 @@ func (f *Fetcher) Evaluate(last bool, cancel <-chan struct{}) (enough, ok bool) 
 }
 
 // look loads the partition's view and judges what the client asked of it.
-func (p *fetchPart) look(isolation int8, byID bool) {
+func (p *fetchPart) look(isolation int8) {
 	p.records = nil
 	p.out = wire.FetchPartition{Index: p.ask.index, HighWatermark: -1, LastStable: -1, LogStart: -1}
 	if p.denied {
@@ -284,9 +291,6 @@ func (p *fetchPart) look(isolation int8, byID bool) {
 	}
 	p.view = v
 	p.code = checkEpoch(v, p.ask.leaderEpoch)
-	if v.Deleted && byID {
-		p.code = kerr.UnknownTopicID.Code
-	}
 	if p.code == kerr.FencedLeaderEpoch.Code {
 		p.out.Leader = &wire.FetchLeader{Epoch: v.LeaderEpoch}
 	}
@@ -338,7 +342,7 @@ func (f *Fetcher) readPart(p *fetchPart, left int, cancel <-chan struct{}) (got,
 			break
 		}
 		// The batches have moved to files since the view was published; a newer one knows where.
-		if p.look(isolation, f.byID); !p.readable(isolation) {
+		if p.look(isolation); !p.readable(isolation) {
 			break
 		}
 	}

@@ -136,7 +136,7 @@ func (all *sessions) begin(parts []*fetchPart, topicIDs bool) *session {
 		if p.topic != name {
 			name, cloned = p.topic, strings.Clone(p.topic) // the request's memory is not kept for the sake of a name
 		}
-		kept := &fetchPart{topic: cloned, topicID: p.topicID, ask: p.ask, part: p.part}
+		kept := &fetchPart{topic: cloned, topicID: p.topicID, ask: p.ask, part: p.part, known: p.known}
 		kept.told.note(p)
 		if twin := s.index[kept.key()]; twin != nil {
 			*twin = *kept

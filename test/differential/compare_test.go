@@ -94,7 +94,7 @@ var notCompared = map[string]bool{
 	"Brokers": true, "CurrentLeader": true, "ClusterID": true, "ControllerID": true, "Host": true, "Port": true,
 	// A leader epoch is the number of the start here, of the leader's election there; likewise a coordinator's.
 	"LeaderEpoch": true, "CurrentLeaderEpoch": true, "CoordinatorEpoch": true,
-	"Documentation": true, "ClientHost": true, "AuthorizedOperations": true,
+	"Documentation": true, "AuthorizedOperations": true,
 	"Dir": true, "TotalBytes": true, "UsableBytes": true, // of log folders
 	"FinalizedFeaturesEpoch": true,
 	"ConfigSynonyms":         true, // the broker's settings have names of their own there

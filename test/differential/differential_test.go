@@ -45,7 +45,7 @@ func TestDifferential(t *testing.T) {
 		kafka = peers.StartApacheKafka(t, kafkaSettings...).Addr
 	}
 	ours := peers.StartBroker(t, t.TempDir())
-	r := &run{ours: ours.Addr, kafka: kafka, first: *seedFlag, intended: map[string]int{}, sent: map[request]int{}}
+	r := &run{ours: ours.Addr, kafka: kafka, first: *seedFlag, intended: map[string]int{}, sent: map[request]int{}, starts: 1}
 	start := time.Now()
 	var workers sync.WaitGroup
 	for range *workersFlag {
@@ -64,6 +64,7 @@ func TestDifferential(t *testing.T) {
 type run struct {
 	ours, kafka             string
 	first                   uint64 // seed
+	starts                  int32  // of Strandline
 	steps, episodes, failed atomic.Int64
 	retries                 atomic.Int64
 
@@ -106,6 +107,7 @@ func (r *run) begin(seed uint64) *episode {
 	d := &driver{ours: newSide("Strandline", r.ours), kafka: newSide("Apache Kafka", r.kafka), intended: map[string]int{}, sent: map[request]int{}, patience: settleWithin}
 	d.prefix = fmt.Sprintf("e%d-%d-", seed, time.Now().UnixMilli()%1000000)
 	e := &episode{driver: d, seed: seed, world: newWorld(d.prefix, rand.New(rand.NewPCG(seed, 7)))}
+	e.world.starts = r.starts
 	e.err = e.world.begin(d)
 	return e
 }

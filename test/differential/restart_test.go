@@ -24,7 +24,7 @@ func TestDifferentialRestart(t *testing.T) {
 	}
 	kafka := peers.StartApacheKafka(t, kafkaSettings...)
 	ours := peers.StartBroker(t, t.TempDir())
-	r := &run{ours: ours.Addr, kafka: kafka.Addr, first: *seedFlag + restartSeed, intended: map[string]int{}, sent: map[request]int{}}
+	r := &run{ours: ours.Addr, kafka: kafka.Addr, first: *seedFlag + restartSeed, intended: map[string]int{}, sent: map[request]int{}, starts: 1}
 	start := time.Now()
 	for n := range *restartsFlag {
 		all := make([]*episode, *workersFlag)
@@ -40,6 +40,7 @@ func TestDifferentialRestart(t *testing.T) {
 		}
 		kafka.Again(t)
 		ours.Again(t)
+		r.starts++
 		r.each(all, func(i int) {
 			all[i].restarted()
 			all[i].walk(episodeSteps / 2)
@@ -77,6 +78,7 @@ func (e *episode) restarted() {
 }
 
 func (w *world) restarted(d *driver) error {
+	w.starts++
 	clear(w.sessions[:]) // of fetches: they end with the broker on both sides
 	for _, p := range w.producers {
 		// Of a producer's last five batches Apache Kafka remembers the newest over a restart.

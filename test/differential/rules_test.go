@@ -22,12 +22,9 @@ type rule struct {
 var rules = []rule{
 	{"Fetch: offsets of a partition that is out of range", 1, fetchOutOfRange},
 	{"Fetch: the last stable offset after DeleteRecords within an open transaction", 1, stableBehindStart},
-	{"Fetch: a topic that was deleted while a session has it", 1, fetchDeleted},
 	{"Fetch: aborted transactions behind what is returned", 1, abortedBehind},
 	{"ListOffsets: the largest timestamp lies beyond the last stable offset", 2, maxTimestampUnstable},
 	{"DescribeTransactions: start of a transaction that is over, offsets as partitions", 65, describedTransactions},
-	{"ConsumerGroupDescribe: a member without a pattern", 69, noPattern},
-	{"ConsumerGroupDescribe: what a member is giving up", 69, givenUp},
 	{"ConsumerGroupHeartbeat: a member of a group that does not exist", 68, memberOfNothing},
 	{"ApiVersions: keys and features that are not served", 18, notServed},
 	{"CreateTopics: the id of a topic that is only validated", 19, createdInTheory},
@@ -135,53 +132,6 @@ func describedTransactions(_ *names, _ kmsg.Request, ra, rb kmsg.Response) (met 
 	return met
 }
 
-// noPattern: Apache Kafka says that the pattern is empty.
-func noPattern(_ *names, _ kmsg.Request, _, rb kmsg.Response) (met bool) {
-	for _, g := range rb.(*kmsg.ConsumerGroupDescribeResponse).Groups {
-		for i := range g.Members {
-			if p := &g.Members[i]; p.SubscribedTopicRegex != nil && *p.SubscribedTopicRegex == "" {
-				p.SubscribedTopicRegex = nil
-				met = true
-			}
-		}
-	}
-	return met
-}
-
-// givenUp: Apache Kafka still shows what a member was told to give up.
-func givenUp(_ *names, _ kmsg.Request, ra, rb kmsg.Response) (met bool) {
-	type held struct {
-		member, topic string
-		partition     int32
-	}
-	mine := map[held]bool{}
-	for _, g := range ra.(*kmsg.ConsumerGroupDescribeResponse).Groups {
-		for _, m := range g.Members {
-			for _, t := range m.Assignment.TopicPartitions {
-				for _, p := range t.Partitions {
-					mine[held{m.MemberID, t.Topic, p}] = true
-				}
-			}
-		}
-	}
-	for _, g := range rb.(*kmsg.ConsumerGroupDescribeResponse).Groups {
-		for i := range g.Members {
-			m := &g.Members[i]
-			if m.MemberEpoch == g.Epoch {
-				continue
-			}
-			for k := range m.Assignment.TopicPartitions {
-				t := &m.Assignment.TopicPartitions[k]
-				before := len(t.Partitions)
-				t.Partitions = slices.DeleteFunc(t.Partitions, func(p int32) bool { return !mine[held{m.MemberID, t.Topic, p}] })
-				met = met || len(t.Partitions) < before
-			}
-			m.Assignment.TopicPartitions = slices.DeleteFunc(m.Assignment.TopicPartitions, func(t kmsg.AssignmentTopicPartition) bool { return len(t.Partitions) == 0 })
-		}
-	}
-	return met
-}
-
 // memberOfNothing: a client that hears UNKNOWN_MEMBER_ID joins again, GROUP_ID_NOT_FOUND ends it.
 func memberOfNothing(_ *names, rq kmsg.Request, ra, rb kmsg.Response) bool {
 	a, b := ra.(*kmsg.ConsumerGroupHeartbeatResponse), rb.(*kmsg.ConsumerGroupHeartbeatResponse)
@@ -209,20 +159,6 @@ func notServed(_ *names, _ kmsg.Request, ra, rb kmsg.Response) bool {
 	b.SupportedFeatures = slices.DeleteFunc(b.SupportedFeatures, func(f kmsg.ApiVersionsResponseSupportedFeature) bool { return !served[f.Name] })
 	b.FinalizedFeatures = slices.DeleteFunc(b.FinalizedFeatures, func(f kmsg.ApiVersionsResponseFinalizedFeature) bool { return !served[f.Name] })
 	return keys > len(b.ApiKeys) || features > len(b.SupportedFeatures)
-}
-
-// fetchDeleted: Apache Kafka remembers the name with the session, and says that it is the name that nothing has.
-func fetchDeleted(n *names, rq kmsg.Request, a, b kmsg.Response) (met bool) {
-	if rq.(*kmsg.FetchRequest).SessionID == 0 {
-		return false
-	}
-	for p, q := range fetched(n, a, b) {
-		if p.ErrorCode == kerr.UnknownTopicID.Code && q.ErrorCode == kerr.UnknownTopicOrPartition.Code {
-			q.ErrorCode = p.ErrorCode
-			met = true
-		}
-	}
-	return met
 }
 
 func fetchOutOfRange(n *names, _ kmsg.Request, a, b kmsg.Response) (met bool) {

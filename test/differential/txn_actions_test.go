@@ -134,6 +134,11 @@ func (w *world) txnOffsetCommit() step {
 	}
 	req.TransactionalID, req.Group = *p.id, g.name // no other one: docs/compat.md
 	req.ProducerID, req.ProducerEpoch = w.claim(p)
+	for _, o := range w.producers {
+		if o != p && o.id != nil && o.pid == req.ProducerID {
+			req.ProducerID, req.ProducerEpoch = p.pid, p.epoch // whose transaction may take them: docs/compat.md
+		}
+	}
 	req.Generation, req.MemberID = -1, ""
 	if req.Version >= 3 && w.chance(60) {
 		req.Generation, req.MemberID, req.InstanceID = w.membership(g)
@@ -232,7 +237,7 @@ func (w *world) writeMarkers() step {
 	m := kmsg.NewWriteTxnMarkersRequestMarker()
 	m.ProducerID, m.ProducerEpoch = int64(800000000+w.IntN(3)), int16(w.IntN(3))
 	m.Committed = w.chance(50)
-	m.CoordinatorEpoch = 1
+	m.CoordinatorEpoch = w.starts // with which it is written here, whatever it says: docs/compat.md
 	at := w.place()
 	t := kmsg.NewWriteTxnMarkersRequestMarkerTopic()
 	t.Topic, t.Partitions = at.topic, []int32{at.partition}

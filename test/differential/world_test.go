@@ -63,6 +63,7 @@ type world struct {
 	sessions  [2]session    // of fetches
 	queue     []func() step // what must follow at once
 	clients   int
+	starts    int32 // of Strandline
 	stamp     int64
 }
 

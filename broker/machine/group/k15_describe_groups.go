@@ -55,7 +55,7 @@ func (gs *Groups) describe(name string, version int16, budgetBytes *int) kmsg.De
 	}
 	g.live.members.Scan(func(id string, m *member) bool {
 		d := kmsg.DescribeGroupsResponseGroupMember{MemberID: id, InstanceID: m.info.instance,
-			ClientID: m.info.clientID, ClientHost: m.info.clientHost}
+			ClientID: m.info.clientID, ClientHost: describeHost(m.info.clientHost)}
 		if s, ok := g.saved.members.Get(id); ok && stable {
 			d.ProtocolMetadata, d.MemberAssignment = s.info.metadata(g.saved.protocol), s.assignment
 		}
@@ -79,3 +79,6 @@ func (g *group) protocolType() string {
 	}
 	return g.saved.protocolType
 }
+
+// describeHost writes an address as Java does, where a host's name would stand before the slash: tools show it as it comes.
+func describeHost(address string) string { return "/" + address }

@@ -3,6 +3,7 @@ package group
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -52,14 +53,14 @@ func (gs *Groups) describeConsumers(ctx Context, name string, budgetBytes *int) 
 	c.members.Scan(func(_ string, m *consumerMember) bool {
 		d := kmsg.NewConsumerGroupDescribeResponseGroupMember()
 		d.MemberID, d.InstanceID, d.RackID, d.MemberEpoch = m.info.id, m.info.instance, m.info.rack, m.epoch
-		d.ClientID, d.ClientHost, d.SubscribedTopics = m.info.clientID, m.info.clientHost, m.info.topics
-		if m.info.pattern != "" {
-			d.SubscribedTopicRegex = &m.info.pattern
-		}
+		d.ClientID, d.ClientHost, d.SubscribedTopics = m.info.clientID, describeHost(m.info.clientHost), m.info.topics
+		d.SubscribedTopicRegex = &m.info.pattern
 		if d.MemberType = 1; m.info.classic != nil {
 			d.MemberType = 0
 		}
-		d.Assignment.TopicPartitions = describePartitions(ctx, placesOf(m.assigned))
+		has := placesOf(slices.Concat(m.assigned, m.revoking)) // what it is to give up is its own until it has
+		slices.SortFunc(has, compareTopicPartitions)
+		d.Assignment.TopicPartitions = describePartitions(ctx, has)
 		d.TargetAssignment.TopicPartitions = describePartitions(ctx, m.target)
 		*budgetBytes -= int(m.sizeBytes())
 		out.Members = append(out.Members, d)

@@ -15,6 +15,7 @@ func TestScriptsSeeMutants(t *testing.T) {
 	for name, file := range map[string]string{
 		"partitions given on before they are revoked": "d3_join.txt",
 		"member epoch not checked":                    "d3_join.txt",
+		"previous member epoch outlives a step":       "d3_join.txt",
 		"instance taken before it was released":       "d3_static.txt",
 		"outdated assignment taken":                   "d3_static.txt",
 		"outdated match taken":                        "d3_topics.txt",

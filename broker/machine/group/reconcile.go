@@ -18,18 +18,21 @@ func (gs *Groups) reconcile(ctx Context, g *group, m *consumerMember, owned []to
 		if !resubscribed || mutant.On("unsubscribed topics kept until the target") {
 			return false
 		}
-		c.withdraw(ctx, rec, m, owned)
+		if !c.withdraw(ctx, rec, m, owned) {
+			return false
+		}
 	default:
 		c.advance(ctx, rec, m, owned)
 	}
-	if rec.epoch == m.epoch && rec.state == m.state && slices.Equal(rec.assigned, m.assigned) && slices.Equal(rec.revoking, m.revoking) {
-		return false
-	}
-	if rec.epoch != m.epoch {
+	// A step that leaves the epoch as it is, even one that changes nothing, ends the time of the epoch before.
+	if !mutant.On("previous member epoch outlives a step") || rec.epoch != m.epoch {
 		rec.prevEpoch = m.epoch
 	}
-	gs.record(ctx, kindConsumerCurrent, rec)
-	return true
+	moved = rec.epoch != m.epoch || rec.state != m.state || !slices.Equal(rec.assigned, m.assigned) || !slices.Equal(rec.revoking, m.revoking)
+	if moved || rec.prevEpoch != m.prevEpoch {
+		gs.record(ctx, kindConsumerCurrent, rec)
+	}
+	return moved
 }
 
 // wants tells which topics a member subscribes to; what a pattern matches counts once it was looked at.
@@ -53,8 +56,8 @@ func (c *consumerState) wants(ctx Context, m *consumerMember) func(topic [16]byt
 	}
 }
 
-// withdraw takes from a member, between two targets, what it does not subscribe to.
-func (c *consumerState) withdraw(ctx Context, rec *consumerCurrentRecord, m *consumerMember, owned []topicPartition) {
+// withdraw takes from a member, between two targets, what it does not subscribe to. It reports whether there was any.
+func (c *consumerState) withdraw(ctx Context, rec *consumerCurrentRecord, m *consumerMember, owned []topicPartition) bool {
 	wants := c.wants(ctx, m)
 	rec.revoking = m.revoking
 	var gone []holding
@@ -66,12 +69,13 @@ func (c *consumerState) withdraw(ctx Context, rec *consumerCurrentRecord, m *con
 		}
 	}
 	if len(gone) == 0 {
-		return
+		return false
 	}
 	if revoking := slices.Concat(m.revoking, gone); ownsAny(owned, revoking) {
 		slices.SortFunc(revoking, compareHoldings)
 		rec.state, rec.revoking = unrevoked, revoking
 	}
+	return true
 }
 
 // advance takes a member one step towards its target.

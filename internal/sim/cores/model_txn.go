@@ -227,7 +227,7 @@ func (m *model) endTxn(r *request) *reply {
 	}
 	t := m.ids[r.id]
 	bumps := r.version >= 5
-	rotated := t != nil && bumps && r.pid == t.prev && t.epoch == 0 && t.last == r.epoch
+	rotated := t != nil && bumps && r.pid >= 0 && r.pid == t.prev && t.epoch == 0 && t.last == r.epoch
 	if t == nil || t.pid != r.pid && !rotated {
 		return refused(kerr.InvalidProducerIDMapping.Code)
 	}

@@ -213,6 +213,17 @@ func drilledEnds(version int) []drilledRequest {
 		return drilledRequest{
 			name: versioned(name, version), version: version, before: before,
 			request: func(c *cell) kmsg.Request { return c.endRequest(commit) },
+			found: func(c *cell) { // it has ended by itself, or it is as it was
+				before, ended := "Ongoing", "CompleteAbort"
+				if commit {
+					ended = "CompleteCommit"
+				} else if c.openOffset < 0 {
+					before = "CompleteCommit" // there is nothing
+				}
+				if got := c.state(); (c.carried == yes || got != before) && (c.carried == no || got != ended) {
+					c.t.Errorf("%s: the transaction is in state %s", c.name, got)
+				}
+			},
 			judge: func(c *cell, resp kmsg.Response) {
 				r := resp.(*kmsg.EndTxnResponse)
 				was := *c.producer
@@ -359,6 +370,14 @@ func (c *cell) mustBe(what string, got int16, want *kerr.Error) {
 		return
 	}
 	c.t.Errorf("%s: %s: %v, want %v", c.name, what, kerr.ErrorForCode(got), want)
+}
+
+// state is the coordinator's.
+func (c *cell) state() string {
+	c.t.Helper()
+	req := kmsg.NewPtrDescribeTransactionsRequest()
+	req.TransactionalIDs = []string{c.name}
+	return c.ask(req).(*kmsg.DescribeTransactionsResponse).TransactionStates[0].State
 }
 
 // coordinatorEpoch is what partition 0 knows of who has written the client's markers.

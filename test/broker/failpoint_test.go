@@ -36,7 +36,7 @@ func TestKilledAtEveryPoint(t *testing.T) {
 			points = append(points, p.Name)
 		}
 	}
-	var deaths atomic.Int64
+	var cells, deaths atomic.Int64
 	t.Run("while", func(t *testing.T) {
 		for _, r := range drilledRequests {
 			t.Run(r.name, func(t *testing.T) {
@@ -49,13 +49,14 @@ func TestKilledAtEveryPoint(t *testing.T) {
 						d = busy
 					}
 					d.play(r, point)
+					cells.Add(1)
 				}
 				deaths.Add(quiet.deaths + busy.deaths)
 			})
 		}
 	})
-	t.Logf("%d requests × %d failpoints = %d cells; the broker died %d times", len(drilledRequests), len(points),
-		len(drilledRequests)*len(points), deaths.Load())
+	t.Logf("%d requests × %d failpoints: %d cells played, in which the broker died %d times", len(drilledRequests), len(points),
+		cells.Load(), deaths.Load())
 }
 
 // The sizes of the journal. A quiet broker moves nothing out of it, so that nothing but the request passes a point on the way
@@ -107,10 +108,12 @@ func startDrilled(t testing.TB, bin string, journalBytes int) *drilled {
 }
 
 // arm lets the broker die the next time that it passes point.
-func (d *drilled) arm(point string) {
+func (d *drilled) arm(point string) { d.armAt(point, 1) }
+
+func (d *drilled) armAt(point string, count int) {
 	d.T.Helper()
-	fmt.Fprintf(d.control, "%s:1\n", point)
-	d.WaitLine(d.T, "armed "+point+":1")
+	fmt.Fprintf(d.control, "%s:%d\n", point, count)
+	d.WaitLine(d.T, fmt.Sprintf("armed %s:%d", point, count))
 }
 
 // buried waits until the broker is dead, of that point.
@@ -119,7 +122,7 @@ func (d *drilled) buried(point string) {
 	_ = d.Wait()
 	d.hits[point]++
 	d.deaths++
-	if n := strings.Count(d.Stderr(), "failpoint "+point+" hit"); n != d.hits[point] {
+	if n := strings.Count(d.Stderr(), "failpoint "+point+" hit "); n != d.hits[point] {
 		d.T.Fatalf("the broker died, or hung, elsewhere than at %s (%d hits of it, want %d)", point, n, d.hits[point])
 	}
 }
@@ -151,6 +154,7 @@ type drilledRequest struct {
 	version int
 	before  func(*cell)              // what the client did until then
 	request func(*cell) kmsg.Request // sent before and after the crash
+	found   func(*cell)              // what the broker holds when it is back, before anybody has asked for anything
 	judge   func(*cell, kmsg.Response)
 	after   func(*cell) // what the client does then; at last it goes on as always
 	// unwritten requests move no durable state, so they pass none of the journal's points: the broker is killed when it has answered.
@@ -191,6 +195,9 @@ func (d *drilled) play(r drilledRequest, point string) {
 		}
 	}
 	d.Again()
+	if r.found != nil {
+		r.found(c)
+	}
 	r.judge(c, c.ask(req))
 	if r.after != nil {
 		r.after(c)

@@ -14,7 +14,12 @@ import (
 
 func (m *Machine) describeTransactions(req *kmsg.DescribeTransactionsRequest) {
 	resp := req.ResponseKind().(*kmsg.DescribeTransactionsResponse)
-	for _, id := range req.TransactionalIDs {
+	// An id that is named a thousand times is described once: its partitions take much more room than its name.
+	for i, times := range timesNamed(len(req.TransactionalIDs), func(i int) string { return req.TransactionalIDs[i] }) {
+		if times == 0 {
+			continue
+		}
+		id := req.TransactionalIDs[i]
 		resp.TransactionStates = append(resp.TransactionStates, m.describeTransaction(id))
 	}
 	m.reply(resp)

@@ -1,6 +1,7 @@
 package machine
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -125,5 +126,20 @@ func TestB15DescribeInFull(t *testing.T) {
 	w.run("end commit")
 	if p := describe(); p.LastTimestamp != w.now.WallMs {
 		t.Errorf("after a marker of %d: %+v", w.now.WallMs, p)
+	}
+}
+
+// An id that is named a thousand times is described once: its partitions take much more room than its name.
+func TestDescribedOnce(t *testing.T) {
+	w := newWorld(t, Config{})
+	w.script("topic t 1 \n init \n produce t/0:0:a")
+	req := kmsg.NewPtrDescribeTransactionsRequest()
+	req.TransactionalIDs = []string{"pay", "none", "pay", "none", "pay"}
+	got := ""
+	for _, s := range w.ask(req, 0).(*kmsg.DescribeTransactionsResponse).TransactionStates {
+		got += fmt.Sprint(s.TransactionalID, ":", s.ErrorCode, " ")
+	}
+	if want := "pay:0 none:105 "; got != want {
+		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -77,7 +77,7 @@ func (m *Machine) createTopic(name string, partitions int32, settings Settings) 
 }
 
 // timesNamed tells for each of a request's n items how often its name stands in the request, 0 if an item before it has the same
-// name. What is meant by a name that stands there twice cannot be known: it gets one answer, and nothing is done.
+// name and is answered for all of them.
 func timesNamed[K comparable](n int, nameOf func(i int) K) []int {
 	times := make([]int, n)
 	first := make(map[K]int, n)
@@ -92,6 +92,7 @@ func timesNamed[K comparable](n int, nameOf func(i int) K) []int {
 	return times
 }
 
+// refuseTwice is the answer to a name that stands in a request more than once: what was meant cannot be known.
 func refuseTwice(what string, times int) *refusal {
 	return refuse(kerr.InvalidRequest, "the request names topic %q %d times", what, times)
 }

@@ -51,9 +51,7 @@ func (c *Coordinator) ApplyAdd(r Add, nowMs int64) (sum uint64, err error) {
 	}
 	t.UpdatedMs = nowMs
 	c.openBytes -= openBytes(t.Partitions, t.Groups)
-	t.Partitions = append(t.Partitions, r.Partitions...)
-	slices.Sort(t.Partitions)
-	t.Partitions = slices.Compact(t.Partitions)
+	t.join(r.Partitions)
 	for _, g := range r.Groups {
 		if !slices.Contains(t.Groups, g) {
 			t.Groups = append(t.Groups, g)
@@ -61,6 +59,25 @@ func (c *Coordinator) ApplyAdd(r Add, nowMs int64) (sum uint64, err error) {
 	}
 	c.openBytes += openBytes(t.Partitions, t.Groups)
 	return t.sum(), nil
+}
+
+// fewPartitions is up to how many are put in their places one by one.
+const fewPartitions = 8
+
+// join adds partitions and keeps all of them in order. A Produce joins its partitions one by one, tens of thousands in a row:
+// sorting them all each time would hold up everybody.
+func (t *transaction) join(partitions []uint32) {
+	if len(partitions) > fewPartitions {
+		t.Partitions = append(t.Partitions, partitions...)
+		slices.Sort(t.Partitions)
+		t.Partitions = slices.Compact(t.Partitions)
+		return
+	}
+	for _, p := range partitions {
+		if at, found := slices.BinarySearch(t.Partitions, p); !found {
+			t.Partitions = slices.Insert(t.Partitions, at, p)
+		}
+	}
 }
 
 // ApplyEnd applies r: the id passes through the states that it names and rests in the last.

@@ -3,6 +3,7 @@ package broker
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -101,12 +102,29 @@ func checkFolder(disk vfs.FS, dir string) error {
 		return fmt.Errorf("data folder %s: %w", dir, err)
 	}
 	if slices.Contains(names, "journal") {
-		return nil
+		return checkJournal(disk, dir)
 	}
 	for _, name := range names {
 		if !strings.HasPrefix(name, ".") && name != "lost+found" && name != clusterIDFile {
 			return fmt.Errorf("the data folder %s holds %q and no broker's data: name a new or empty folder, or one that a broker made", dir, name)
 		}
+	}
+	return nil
+}
+
+// checkJournal refuses a folder whose journal is gone. What the partitions' files hold counts as far as the journal says: a new
+// one would have them removed as files of nobody.
+func checkJournal(disk vfs.FS, dir string) error {
+	empty, err := journal.Empty(disk, "journal")
+	if err != nil || !empty {
+		return err
+	}
+	names, err := disk.List("partitions")
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("data folder %s: %w", dir, err)
+	}
+	if len(names) > 0 {
+		return fmt.Errorf("the data folder %s holds files of %d partitions and an empty journal, without which they cannot be read: restore the folder from a copy, or name a new one", dir, len(names))
 	}
 	return nil
 }

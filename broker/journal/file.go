@@ -2,8 +2,13 @@ package journal
 
 import (
 	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
 	"sync"
 	"time"
+
+	"github.com/strandline-io/strandline/internal/vfs"
 )
 
 // File is a journal in files. It keeps three goroutines: one writes, one syncs, one prepares, seals and frees
@@ -19,6 +24,16 @@ type File struct {
 	quit  chan struct{}
 	done  sync.WaitGroup
 	quiet chan struct{} // closed when everything is done after Close began
+}
+
+// Empty reports whether dir holds no journal yet, or none any more: neither a segment nor a snapshot.
+func Empty(disk vfs.FS, dir string) (bool, error) {
+	names, err := disk.List(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, fmt.Errorf("journal folder: %w", err)
+	}
+	isSegment := func(name string) bool { _, _, ok := parseSegmentName(name); return ok }
+	return len(snapshotSeqs(names)) == 0 && !slices.ContainsFunc(names, isSegment), nil
 }
 
 // OpenFile opens the journal in cfg.Dir, making it if it is new, and takes its lock; a folder that another process

@@ -410,7 +410,9 @@ func (c *Core) submit(g *group, a *Actions) {
 	for i := range g.out.Views {
 		v := &g.out.Views[i]
 		if at, ok := c.index[v.Partition]; ok {
-			g.publish.Updates[at].View = *v
+			if !mutant.On("first view of a group kept") {
+				g.publish.Updates[at].View = *v
+			}
 			continue
 		}
 		c.index[v.Partition] = len(g.publish.Updates)

@@ -36,6 +36,7 @@ var defects = []defect{
 	{"epochs of a forgetful run trusted", inWorld, "fenced", 100},
 	{"moved lengths not synced", inWorld, "damage", 240},
 	{"published view read in parts", byReaders, "nothing aborted", 200},
+	{"first view of a group kept", byReaders, "acknowledged", 60},
 	{"no epoch bump", inWorld, "producer id", 60},
 	{"stale epoch may end", byReaders, "fenced", 100},
 	{"timeouts stand still after a restart", byReaders, "timeouts", 60},

@@ -21,6 +21,7 @@ type history struct {
 	generations map[string]*claim
 	consumed    map[uint64]bool
 	identities  map[identity]string // whose each is
+	ends        map[string]int64    // where a partition ends at least, by its name: up to there all was acknowledged
 }
 
 type cell struct {
@@ -78,7 +79,7 @@ func newHistory() *history {
 		cells: make(map[cell]uint64), pids: make(map[int64]string), newest: make(map[string]*claim),
 		lowest: make(map[string]int64), late: make(map[string]int64), reading: make(map[string][]uint64),
 		generations: make(map[string]*claim), consumed: make(map[uint64]bool),
-		identities: make(map[identity]string),
+		identities: make(map[identity]string), ends: make(map[string]int64),
 	}
 }
 

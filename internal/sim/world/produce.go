@@ -94,6 +94,9 @@ func (c *client) acknowledged(b *batch, baseOffset int64) {
 		if at := baseOffset + int64(i); v.offset >= 0 && v.offset != at && !v.byName() {
 			c.w.fail("acknowledged: %s: value %d is acknowledged at %d, it was seen at %d", c.name, v.id, at, v.offset)
 		}
+		if !v.byName() {
+			c.w.history.ends[v.partition] = max(c.w.history.ends[v.partition], baseOffset+int64(i)+1)
+		}
 	}
 }
 

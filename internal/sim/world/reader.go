@@ -21,6 +21,7 @@ type cursor struct {
 	committed bool // isolation level
 	offset    int64
 	lso, hw   int64
+	end       int64 // what was acknowledged when the last fetch began
 	losses    int   // power losses that it knows of
 	code      int16 // of the last fetch
 	// batch, when not nil, is told of every batch.
@@ -102,6 +103,7 @@ func (c *client) fetchAll(cursors ...*cursor) (values []*value) {
 	}
 	for _, u := range left {
 		u.code = 0 // nothing has changed
+		c.shown(u)
 		if len(cursors) == 1 && u.offset < u.limit() && !c.w.mode.lossy {
 			c.w.fail("fetch session: %s: %s is left out at %d, it can be read up to %d", c.name, u.name(), u.offset, u.limit())
 		}
@@ -122,6 +124,7 @@ func (c *client) fetchRequest(cursors []*cursor) *kmsg.FetchRequest {
 		if u.losses != c.w.stats.PowerLosses && c.w.mode.lossy {
 			u.offset, u.lso, u.hw, u.losses = 0, 0, 0, c.w.stats.PowerLosses
 		}
+		u.end = c.w.history.ends[u.name()]
 		t := kmsg.NewFetchRequestTopic()
 		if u.topicID == ([16]byte{}) {
 			t.Topic = u.topic
@@ -151,7 +154,15 @@ func (c *client) fetched(u *cursor, rp *kmsg.FetchResponseTopicPartition) []*val
 		c.w.fail("stable offset: %s: %s is stable up to %d of %d, it was up to %d of %d", c.name, u.name(), rp.LastStableOffset, rp.HighWatermark, u.lso, u.hw)
 	}
 	u.lso, u.hw = rp.LastStableOffset, rp.HighWatermark
+	c.shown(u)
 	return c.consume(u, rp)
+}
+
+// shown judges whether a fetch that began after a record was acknowledged sees it.
+func (c *client) shown(u *cursor) {
+	if u.hw < u.end && !c.w.mode.lossy {
+		c.w.fail("acknowledged: %s: %s ends at %d, it was acknowledged up to %d before the fetch", c.name, u.name(), u.hw, u.end)
+	}
 }
 
 // consume moves u behind the batches of a response and returns the values that its isolation level shows.

@@ -100,6 +100,10 @@ func (gs *Groups) fetchGroup(f *offsetFetch, name string, member fetcher, topics
 		resp.ErrorCode = kerr.GroupAuthorizationFailed.Code
 		return resp
 	}
+	if f.budgetBytes < 0 { // then nothing is put together any more just to be dropped
+		resp.ErrorCode = kerr.PolicyViolation.Code
+		return resp
+	}
 	g, _ := gs.groups.Get(name)
 	if resp.ErrorCode = g.mayFetch(f, member); resp.ErrorCode != 0 {
 		return resp

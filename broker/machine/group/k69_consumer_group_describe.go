@@ -44,6 +44,8 @@ func (gs *Groups) describeConsumers(ctx Context, name string, budgetBytes *int) 
 			refused.ErrorMessage = kmsg.StringPtr(fmt.Sprintf("Group %s is not a consumer group.", name))
 		}
 		return refused
+	case *budgetBytes < 0: // nothing is put together any more just to be dropped
+		return tooManyConsumers(refused)
 	}
 	c := g.saved.consumer
 	out := kmsg.NewConsumerGroupDescribeResponseGroup()
@@ -72,11 +74,15 @@ func (gs *Groups) describeConsumers(ctx Context, name string, budgetBytes *int) 
 		return refused
 	}
 	if *budgetBytes < 0 {
-		refused.ErrorCode = kerr.PolicyViolation.Code
-		refused.ErrorMessage = kmsg.StringPtr("The answer is too large: describe fewer groups in one request.")
-		return refused
+		return tooManyConsumers(refused)
 	}
 	return out
+}
+
+func tooManyConsumers(refused kmsg.ConsumerGroupDescribeResponseGroup) kmsg.ConsumerGroupDescribeResponseGroup {
+	refused.ErrorCode = kerr.PolicyViolation.Code
+	refused.ErrorMessage = kmsg.StringPtr("The answer is too large: describe fewer groups in one request.")
+	return refused
 }
 
 // describable remembers whether the client may see the topics of a group.

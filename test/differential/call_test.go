@@ -14,7 +14,7 @@ import (
 )
 
 // answerWithin bounds how long a broker may take for one answer.
-const answerWithin = 20 * time.Second
+const answerWithin = time.Minute
 
 // errClosed is the answer of a broker that closes the connection.
 var errClosed = errors.New("connection closed")

@@ -18,11 +18,21 @@ var consumerActions = []action{
 }
 
 // consumer is a member of the consumer group (KIP-848). The assignor is range: with ids that the members chose both brokers
-// give each the same.
+// give each the same. With uniform that is so for a single member.
 type consumer struct {
-	id    string
-	epoch int32 // 0 wants to join, -1 is not there
-	owned []kmsg.ConsumerGroupHeartbeatResponseAssignmentTopic
+	id     string
+	static *string
+	named  string // the id under which a static member was last let in
+	epoch  int32  // 0 wants to join, -1 and -2 are not there
+	owned  []kmsg.ConsumerGroupHeartbeatResponseAssignmentTopic
+}
+
+// consumer picks a member.
+func (w *world) consumer() *consumer {
+	if w.uniform {
+		return &w.consumers[0]
+	}
+	return &w.consumers[w.IntN(len(w.consumers))]
 }
 
 func (w *world) consumerGroup() string { return w.prefix + "consumers" }
@@ -33,7 +43,11 @@ func (w *world) consumerTopics() []string { return []string{w.prefix + "c0", w.p
 func (w *world) beginConsumers(d *driver) error {
 	for i := range w.consumers {
 		w.consumers[i] = consumer{id: fmt.Sprintf("%sm%d", w.prefix, i), epoch: -1}
+		if name := fmt.Sprintf("static-%d", i); w.chance(40) {
+			w.consumers[i].static, w.consumers[i].named = &name, w.consumers[i].id
+		}
 	}
+	w.uniform = w.chance(20)
 	req := kmsg.NewPtrCreateTopicsRequest()
 	req.Version, req.TimeoutMillis = 7, 10000
 	for i, name := range w.consumerTopics() {
@@ -57,13 +71,24 @@ func (w *world) beginConsumers(d *driver) error {
 
 // beat is a heartbeat of a member, which joins if it is not there; rarely with an epoch that is not its own.
 func (w *world) beat() step {
-	m := &w.consumers[w.IntN(len(w.consumers))]
+	m := w.consumer()
 	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
 	w.anyVersion(req)
-	req.Group, req.MemberID, req.MemberEpoch = w.consumerGroup(), m.id, max(m.epoch, 0)
+	fenced := m.static != nil && m.epoch == 0 // it may still be in; under the same id it may come again here only: docs/compat.md
+	if fenced && w.chance(50) {
+		return w.leaveWith(m, -2)
+	}
+	if m.static != nil && m.epoch <= 0 && (fenced || w.chance(40)) {
+		w.clients++
+		m.id = fmt.Sprintf("%s.%d", m.named, w.clients) // a new process with the name of the old one
+	}
+	req.Group, req.MemberID, req.InstanceID, req.MemberEpoch = w.consumerGroup(), m.id, m.static, max(m.epoch, 0)
 	if m.epoch <= 0 {
 		m.owned = nil
 		assignor := "range"
+		if w.uniform {
+			assignor = "uniform"
+		}
 		req.RebalanceTimeoutMillis, req.ServerAssignor = 600000, &assignor
 		req.SubscribedTopicNames = w.consumerTopics()[:1+w.IntN(2)]
 		req.Topics = []kmsg.ConsumerGroupHeartbeatRequestTopic{}
@@ -93,8 +118,10 @@ func (w *world) beat() step {
 		case req.MemberID != m.id:
 		case resp.ErrorCode == kerr.FencedMemberEpoch.Code || resp.ErrorCode == kerr.UnknownMemberID.Code:
 			m.epoch = 0
+		case m.static != nil && resp.ErrorCode != 0:
+			m.id, m.epoch = m.named, 0
 		case resp.ErrorCode == 0:
-			m.epoch = resp.MemberEpoch
+			m.epoch, m.named = resp.MemberEpoch, m.id
 			if resp.Assignment != nil {
 				m.owned = resp.Assignment.Topics
 			}
@@ -103,10 +130,17 @@ func (w *world) beat() step {
 }
 
 func (w *world) leaveConsumers() step {
-	m := &w.consumers[w.IntN(len(w.consumers))]
+	m := w.consumer()
+	if m.static != nil && w.chance(60) {
+		return w.leaveWith(m, -2) // comes back
+	}
+	return w.leaveWith(m, -1)
+}
+
+func (w *world) leaveWith(m *consumer, epoch int32) step {
+	m.epoch = epoch
 	req := kmsg.NewPtrConsumerGroupHeartbeatRequest()
-	req.Version, req.Group, req.MemberID, req.MemberEpoch = 1, w.consumerGroup(), m.id, -1
-	m.epoch = -1
+	req.Version, req.Group, req.MemberID, req.InstanceID, req.MemberEpoch = 1, w.consumerGroup(), m.id, m.static, m.epoch
 	return one(0, req, nil)
 }
 
@@ -122,10 +156,10 @@ func (w *world) describeConsumers() step {
 
 // commitAsConsumer commits with a member's epoch, or asks for what is committed.
 func (w *world) commitAsConsumer() step {
-	m := &w.consumers[w.IntN(len(w.consumers))]
-	epoch := m.epoch
+	m := w.consumer()
+	epoch := max(m.epoch, -1) // who is away may not commit here, there as -2
 	if w.chance(10) {
-		epoch += pick(w, int32(1), -1)
+		epoch = max(epoch+pick(w, int32(1), -1), -1)
 	}
 	if w.chance(40) {
 		req := kmsg.NewPtrOffsetFetchRequest()

@@ -45,9 +45,10 @@ func (d *driver) note(format string, args ...any) {
 	d.script = append(d.script, fmt.Sprintf(format, args...))
 }
 
-// Bounds of how long Apache Kafka's parts may take to agree: in a run, and after a start.
+// Bounds of how long Apache Kafka's parts may take to agree: in a run, where each difference takes that long to be one, and
+// after a start.
 const (
-	settleWithin = 10 * time.Second
+	settleWithin = 20 * time.Second
 	loadWithin   = time.Minute
 )
 
@@ -309,16 +310,20 @@ func (d *driver) configured() error {
 	c.Name, c.Value = "consumer.heartbeat.interval.ms", &value
 	r.Configs = append(r.Configs, c)
 	alter.Resources = append(alter.Resources, r)
-	if _, err := d.kafka.call(0, alter); err != nil {
-		return err
-	}
 	ask := kmsg.NewPtrDescribeConfigsRequest()
 	ask.Version = 4
 	q := kmsg.NewDescribeConfigsRequestResource()
 	q.ResourceType, q.ResourceName, q.ConfigNames = r.ResourceType, r.ResourceName, []string{c.Name}
 	ask.Resources = append(ask.Resources, q)
-	deadline := time.Now().Add(d.patience)
-	for {
+	deadline := time.Now().Add(loadWithin)
+	for altered := false; ; {
+		if !altered {
+			resp, err := d.kafka.call(0, alter)
+			if err != nil {
+				return err
+			}
+			altered = resp.(*kmsg.IncrementalAlterConfigsResponse).Resources[0].ErrorCode == 0 // else a controller that is late
+		}
 		resp, err := d.kafka.call(0, ask)
 		if err != nil {
 			return err

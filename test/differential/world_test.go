@@ -60,6 +60,7 @@ type world struct {
 	producers []*producer
 	groups    []*group
 	consumers [2]consumer
+	uniform   bool          // is the assignor of the consumers
 	sessions  [2]session    // of fetches
 	queue     []func() step // what must follow at once
 	clients   int

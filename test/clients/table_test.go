@@ -175,7 +175,11 @@ func short(rows map[string][]string) string {
 	for _, name := range slices.SortedFunc(maps.Keys(rows), byName) {
 		var tried []string
 		for i, a := range aspects {
-			if rows[name][2+i] != "–" && a != admin && a != kills {
+			switch cell := rows[name][2+i]; {
+			case cell == "–" || a == admin || a == kills:
+			case cell == "offsets": // a part of it
+				tried = append(tried, cell+" in "+a)
+			default:
 				tried = append(tried, a)
 			}
 		}

@@ -67,7 +67,7 @@ func (m *Machine) writeTxnMarker(want *kmsg.WriteTxnMarkersRequestMarker, topic 
 	}
 	marker := producer.Marker{
 		ProducerID: want.ProducerID, Epoch: want.ProducerEpoch, CoordinatorEpoch: want.CoordinatorEpoch,
-		Commit: want.Committed, BumpsEpoch: want.TransactionVersion >= 2,
+		Commit: want.Committed || mutant.On("an operator's abort commits"), BumpsEpoch: want.TransactionVersion >= 2,
 	}
 	if code, _ := p.producers.CheckMarker(marker); code != 0 {
 		return code

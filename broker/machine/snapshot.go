@@ -132,7 +132,9 @@ func Restore(cfg Config, data []byte) (*Machine, error) {
 	m.nextPartition = r.id()
 	m.settingsVersion = r.Uint32()
 	if version >= 2 {
-		m.features = readFeatures(r)
+		if m.features = readFeatures(r); mutant.On("feature levels forgotten at restart") {
+			m.features = features{}
+		}
 	}
 	if version >= 3 {
 		m.forgets, _ = readFlags(r)

@@ -117,6 +117,10 @@ var defects = []defect{
 	{"instance taken before it was released", byReaders, "", 60},
 	{"commit of a stale member epoch accepted", byReaders, "fenced", 60},
 
+	{"deleted records can be read", byReaders, "log start", 60},
+	{"an operator's abort commits", byReaders, "nothing aborted", 60},
+	{"feature levels forgotten at restart", byReaders, "feature level", 60},
+
 	{"another's prefix taken", inBlobs, "taken", 100},
 	{"the claim of a dead start not durable", inBlobs, "error", 300},
 	{"restore does not publish", inBlobs, "lost", 100},

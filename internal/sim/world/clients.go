@@ -38,6 +38,7 @@ func (w *World) startClients() {
 		w.startClient("committer", true, (*client).runCommitter)
 		w.startVolatile()
 		w.startModern()
+		w.startOperators()
 	})
 }
 
@@ -80,6 +81,9 @@ func (c *client) createTopics() {
 	for _, topic := range topics {
 		c.createTopic(topic)
 	}
+	if !c.w.mode.lossy {
+		c.createTopic(trimmedTopic)
+	}
 }
 
 // createTopic makes a topic with the settings that this run has for it, if it is not there.
@@ -93,7 +97,7 @@ func (c *client) createTopic(topic string) {
 			config.Name, config.Value = name, &value
 			t.Configs = append(t.Configs, config)
 		}
-		set("message.timestamp.after.max.ms", "9223372036854775807") // the wall clock may jump back behind a batch's time
+		set(afterMaxSetting[0], afterMaxSetting[1])
 		if topic == "plain" {
 			set("compression.type", c.w.mode.codec)
 		}

@@ -22,6 +22,7 @@ type history struct {
 	consumed    map[uint64]bool
 	identities  map[identity]string // whose each is
 	ends        map[string]int64    // where a partition ends at least, by its name: up to there all was acknowledged
+	starts      map[string]int64    // where a log begins at least, as was acknowledged
 }
 
 type cell struct {
@@ -36,6 +37,7 @@ type value struct {
 	producer    string // instance
 	tx          *transaction
 	acked       bool
+	at          int64  // and where it is said to be
 	of          uint64 // input that it was made of, or 0
 	offset      int64  // where it was seen, -1 before
 	place       string // and in which life of its topic
@@ -79,7 +81,7 @@ func newHistory() *history {
 		cells: make(map[cell]uint64), pids: make(map[int64]string), newest: make(map[string]*claim),
 		lowest: make(map[string]int64), late: make(map[string]int64), reading: make(map[string][]uint64),
 		generations: make(map[string]*claim), consumed: make(map[uint64]bool),
-		identities: make(map[identity]string), ends: make(map[string]int64),
+		identities: make(map[identity]string), ends: make(map[string]int64), starts: make(map[string]int64),
 	}
 }
 
@@ -145,8 +147,10 @@ func (v *value) mayBeIn(partition string) bool {
 // byName reports whether the value was sent to the topic that is deleted, whichever life it has.
 func (v *value) byName() bool { return strings.HasPrefix(v.partition, volatileTopic+"/") }
 
-// mayVanish reports whether the value's topic is one that gets deleted.
-func (v *value) mayVanish() bool { return strings.HasPrefix(v.partition, volatileTopic) }
+// mayVanish reports whether the value's topic is one that gets deleted, or records of it.
+func (v *value) mayVanish() bool {
+	return strings.HasPrefix(v.partition, volatileTopic) || strings.HasPrefix(v.partition, trimmedTopic)
+}
 
 // check judges the whole: final is what a read_committed reader gets in the end, by partition.
 func (w *World) check(final map[string][]*value, partitions []string) {

@@ -124,6 +124,9 @@ func (c *client) take(b *batch, behind bool) bool {
 	case p.ErrorCode == kerr.UnknownTopicOrPartition.Code && c.w.mode.lossy:
 		c.createTopics() // lost with the power
 		return false
+	case p.ErrorCode == kerr.OutOfOrderSequenceNumber.Code && !c.w.mode.lossy && c.w.settingsMoved():
+		// One before it was judged again under new settings, and has gone in behind it.
+		return false
 	case p.ErrorCode == kerr.OutOfOrderSequenceNumber.Code && (behind || c.w.mode.lossy):
 		b.lost = !behind
 		return false

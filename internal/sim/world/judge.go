@@ -33,6 +33,7 @@ func (c *client) runJudge() {
 		}
 	}
 	w.check(final, names)
+	c.checkTrimmed()
 	w.checkGroup(final)
 	w.checkModern(final)
 	w.tracef("all is well")

@@ -11,6 +11,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/strandline-io/strandline/broker/sequencer"
+	"github.com/strandline-io/strandline/broker/wire"
 )
 
 // network is how messages fare at the moment. A connection keeps their order or is lost with all that follows;
@@ -133,7 +134,7 @@ func (l *link) arrive(frame []byte) {
 	resp := c.req.ResponseKind()
 	resp.SetVersion(c.req.GetVersion())
 	body := frame[8:]
-	if c.req.IsFlexible() {
+	if c.req.IsFlexible() && c.req.Key() != wire.KeyApiVersions {
 		body = body[1:]
 	}
 	if err := resp.ReadFrom(body); err != nil {

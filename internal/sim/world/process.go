@@ -60,8 +60,8 @@ type process struct {
 
 // shown is what readers may have seen of a partition: nothing of it may go back, over restarts neither.
 type shown struct {
-	highWatermark, lastStable int64
-	aborted                   int
+	logStart, highWatermark, lastStable int64
+	aborted                             int
 }
 
 const segmentBytes = 32 << 10
@@ -181,8 +181,9 @@ func (w *World) checkRecovered(r *keeper.Recovery) {
 }
 
 func (w *World) checkShown(v machine.View, before shown, when string) {
-	if v.HighWatermark < before.highWatermark || v.LastStable < before.lastStable || len(v.Aborted) < before.aborted {
-		w.failInside("V1, V11: partition %d shows %d, stable %d, %d aborted %s; it showed %+v", v.Partition, v.HighWatermark,
+	if v.LogStart < before.logStart || v.HighWatermark < before.highWatermark || v.LastStable < before.lastStable ||
+		len(v.Aborted) < before.aborted && v.LogStart == before.logStart {
+		w.failInside("V1, V11: partition %d shows %d to %d, stable %d, %d aborted %s; it showed %+v", v.Partition, v.LogStart, v.HighWatermark,
 			v.LastStable, len(v.Aborted), when, before)
 	}
 	if v.LastStable > v.HighWatermark {
@@ -358,6 +359,9 @@ func (p *process) show(pub *sequencer.Publication) {
 	if p.veil != nil {
 		updates = p.cover(updates)
 	}
+	if pub.Features != nil {
+		p.board.SetFeatures(pub.Features)
+	}
 	p.keeper.Trimmed(p.board.Publish(pub.Topics, updates))
 	for _, t := range pub.Topics {
 		for _, id := range t.Topic.Partitions {
@@ -370,7 +374,7 @@ func (p *process) show(pub *sequencer.Publication) {
 	for i := range pub.Updates {
 		v := pub.Updates[i].View
 		p.w.checkShown(v, p.w.seen[uint32(v.Partition)], "now")
-		p.w.seen[uint32(v.Partition)] = shown{v.HighWatermark, v.LastStable, len(v.Aborted)}
+		p.w.seen[uint32(v.Partition)] = shown{v.LogStart, v.HighWatermark, v.LastStable, len(v.Aborted)}
 		p.w.tracef("partition %d shows %d, stable %d, %d aborted", v.Partition, v.HighWatermark, v.LastStable, len(v.Aborted))
 	}
 }

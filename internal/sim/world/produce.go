@@ -90,7 +90,7 @@ func takesAgain(code int16) bool {
 // acknowledged notes that a batch is in.
 func (c *client) acknowledged(b *batch, baseOffset int64) {
 	for i, v := range b.values {
-		v.acked = true
+		v.acked, v.at = true, baseOffset+int64(i)
 		if at := baseOffset + int64(i); v.offset >= 0 && v.offset != at && !v.byName() {
 			c.w.fail("acknowledged: %s: value %d is acknowledged at %d, it was seen at %d", c.name, v.id, at, v.offset)
 		}

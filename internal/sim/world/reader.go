@@ -24,6 +24,7 @@ type cursor struct {
 	end       int64 // what was acknowledged when the last fetch began
 	losses    int   // power losses that it knows of
 	code      int16 // of the last fetch
+	trimmed   bool  // what is at offset may be deleted
 	// batch, when not nil, is told of every batch.
 	batch func(h record.Header)
 }
@@ -143,9 +144,9 @@ func (c *client) fetched(u *cursor, rp *kmsg.FetchResponseTopicPartition) []*val
 	if u.code = rp.ErrorCode; u.code != 0 {
 		c.tracef("fetch of %s at %d: code %d", u.name(), u.offset, rp.ErrorCode)
 		switch {
-		case u.code == kerr.OffsetOutOfRange.Code:
+		case u.code == kerr.OffsetOutOfRange.Code && !u.trimmed:
 			c.w.fail("acknowledged: %s: %s at %d is out of range", c.name, u.name(), u.offset)
-		case u.code == kerr.UnknownTopicOrPartition.Code && !c.w.mode.lossy:
+		case u.code == kerr.UnknownTopicOrPartition.Code && u.topicID == [16]byte{} && !c.w.mode.lossy:
 			c.w.fail("acknowledged: %s: %s is not known", c.name, u.name())
 		}
 		return nil

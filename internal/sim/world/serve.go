@@ -83,6 +83,8 @@ func (c *conn) accept(frame []byte) {
 		c.flush()
 	case *kmsg.ListOffsetsRequest, *kmsg.OffsetForLeaderEpochRequest:
 		c.flush()
+	case *kmsg.ApiVersionsRequest:
+		c.flush()
 	case *kmsg.ProduceRequest:
 		s.produce = c.p.edge.Produce(r, 1<<20)
 		c.submitProduce(s)
@@ -157,6 +159,8 @@ func (c *conn) answer(s *slot) bool {
 	switch req := s.req.(type) {
 	case *kmsg.FetchRequest:
 		return c.answerFetch(s, req)
+	case *kmsg.ApiVersionsRequest:
+		resp = c.apiVersions(req)
 	case *kmsg.ListOffsetsRequest:
 		resp = c.p.edge.ListOffsets(req, nil)
 	case *kmsg.OffsetForLeaderEpochRequest:
@@ -210,6 +214,16 @@ func (c *conn) finishGroup(reply any) kmsg.Response {
 		bringBack(r.Assign)
 	}
 	return r.Response
+}
+
+// apiVersions answers with the published feature levels.
+func (c *conn) apiVersions(req *kmsg.ApiVersionsRequest) kmsg.Response {
+	published := c.p.board.Features()
+	features := wire.Features{Epoch: published.Epoch}
+	for _, f := range published.All {
+		features.All = append(features.All, wire.Feature{Name: f.Name, Min: f.Min, Max: f.Max, Finalized: f.Level})
+	}
+	return wire.ApiVersions(req, features)
 }
 
 // answerFetch parks the request until there is enough to read, or its time is over.

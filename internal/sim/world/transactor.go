@@ -56,7 +56,7 @@ func (s *session) destinations() []destination {
 	w := s.c.w
 	topics := []string{"in", "plain"}
 	if !w.mode.lossy && w.chance(10) {
-		topics = []string{volatileTopic, "plain"}
+		topics = []string{[]string{volatileTopic, trimmedTopic}[w.IntN(2)], "plain"}
 	}
 	all := []destination{{topic: topics[w.IntN(2)], partition: w.Int32N(inputPartitions)}}
 	if w.chance(30) {

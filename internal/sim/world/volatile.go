@@ -105,8 +105,8 @@ func (c *client) followLives(partition int32, committed bool) {
 		}
 		values, ok := c.fetch(u)
 		switch {
-		case u.code == kerr.UnknownTopicID.Code:
-			u = nil
+		case u.code == kerr.UnknownTopicID.Code, u.code == kerr.UnknownTopicOrPartition.Code:
+			u = nil // a fetch session knew it, and says the latter
 		case ok && over && u.atEnd():
 			return
 		case len(values) == 0:

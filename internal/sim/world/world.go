@@ -122,12 +122,13 @@ type World struct {
 	faults        []int
 	writers       int // clients whose work is not done
 	readers       int
-	producers     int  // clients that write inputs and are not done
-	processed     bool // every input has its output
-	processing    bool // somebody sees to that
-	consumed      bool // every value of "plain" was read by the group of consumers
-	volatileLives int  // of the topic that is deleted, still to come
-	healed        bool // no more faults
+	producers     int   // clients that write inputs and are not done
+	processed     bool  // every input has its output
+	processing    bool  // somebody sees to that
+	consumed      bool  // every value of "plain" was read by the group of consumers
+	alteredUs     int64 // when the settings of a topic that is written to were changed last; 0 is never
+	volatileLives int   // of the topic that is deleted, still to come
+	healed        bool  // no more faults
 	ended         bool
 }
 

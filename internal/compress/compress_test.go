@@ -176,7 +176,8 @@ func FuzzDecode(f *testing.F) {
 		const bound = 1 << 20
 		var out []byte
 		var err error
-		alloc.Within(t, bound, 4, func() { out, err = Decode(codec, src, []byte("kept"), bound) })
+		// A frame of lz4 may name blocks of 4 MiB: two buffers of that size, from pools that a collection may have emptied.
+		alloc.Within(t, bound, 8, func() { out, err = Decode(codec, src, []byte("kept"), bound) })
 		if !bytes.HasPrefix(out, []byte("kept")) {
 			t.Fatalf("dst was changed to %q", out)
 		}

@@ -157,7 +157,8 @@ func (c *client) commitInTransaction(r *register, n int64) {
 		s.takeID()
 		return
 	}
-	deleted := w.chance(40) && c.deleteOffset(r)
+	tried := w.chance(40)
+	deleted := tried && c.deleteOffset(r)
 	commit := w.chance(75)
 	if !s.end(tx, commit) {
 		r.wrote(strconv.FormatInt(n, 10), c.w.process, false)
@@ -166,6 +167,9 @@ func (c *client) commitInTransaction(r *register, n int64) {
 	}
 	if commit && !deleted {
 		r.wrote(strconv.FormatInt(n, 10), c.w.process, true)
+		if tried { // without an answer: it may have come before the end
+			r.may = append(r.may, "-1")
+		}
 	}
 }
 

@@ -194,6 +194,15 @@ func (c Config) machine() machine.Config {
 // of its header in the segment's footer, and its record.
 func (c Config) maxUnitBytes() int64 { return 3*int64(c.MaxRequestBytes) + 16<<20 }
 
+// DataDirInUseError refuses a data folder that another broker has open, be it of this process or of another.
+type DataDirInUseError struct{ Dir string }
+
+func (e *DataDirInUseError) Error() string {
+	return fmt.Sprintf("the data folder %s is in use by another broker: stop that one, or choose another folder", e.Dir)
+}
+
+func (e *DataDirInUseError) Unwrap() error { return vfs.ErrLocked }
+
 // openError says what to do about the commonest failure.
 func openError(cfg Config, err error) error {
 	if errors.Is(err, vfs.ErrLocked) {
@@ -201,7 +210,7 @@ func openError(cfg Config, err error) error {
 		if abs, absErr := filepath.Abs(dir); absErr == nil {
 			dir = abs
 		}
-		return fmt.Errorf("the data folder %s is in use by another broker: stop that one, or choose another folder: %w", dir, vfs.ErrLocked)
+		return &DataDirInUseError{dir}
 	}
 	return fmt.Errorf("open the data folder %s: %w", cfg.DataDir, err)
 }

@@ -192,6 +192,16 @@ func blobs(t *testing.T, folder string) (rows []string, files int) {
 	return rows, files
 }
 
+func TestAFolderInUseIsNamedWithWhatToDo(t *testing.T) {
+	data := t.TempDir()
+	_, _, stop := serve(t, data)
+	defer stop()
+	code, out := flights(t, "-data", data)
+	if code != exitRefused || !strings.Contains(out, filepath.Join(data, "broker")+" is in use by another broker") || !strings.Contains(out, "-brokers 127.0.0.1:9092") {
+		t.Errorf("exit %d:\n%s", code, out)
+	}
+}
+
 // check compares both outputs with the table.
 func check(t *testing.T, data string) {
 	t.Helper()

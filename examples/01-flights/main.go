@@ -84,6 +84,9 @@ func exit(stderr io.Writer, err error) int {
 	if _, ok := errors.AsType[*task.DifferentInputError](err); ok {
 		fmt.Fprintln(stderr, "(-data names the folder that holds what the job has done, -brokers if given the cluster: another begins anew)")
 	}
+	if _, ok := errors.AsType[*broker.DataDirInUseError](err); ok {
+		fmt.Fprintln(stderr, "(-data names another folder, -brokers a broker that runs: -brokers 127.0.0.1:9092 is that of strandline serve)")
+	}
 	if bad, ok := errors.AsType[*stream.RecordError](err); ok && bad.File != "" {
 		fmt.Fprintln(stderr, "(a mended file needs fresh data: another -data, and -brokers if given; the same data goes on only with "+
 			"-bad-input skip; dead-letter must be chosen from the start)")

@@ -28,7 +28,7 @@ func benchKind(use, short string, run measure, flags func(*cobra.Command, *bench
 	var c bench.Config
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: use, Short: short, Args: cobra.NoArgs,
+		Use: use, Short: short, Args: admin.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			r, err := run(cmd.Context(), c)
 			if err != nil {

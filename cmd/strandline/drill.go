@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/strandline-io/strandline/cmd/strandline/admin"
 	"github.com/strandline-io/strandline/cmd/strandline/drill"
 )
 
@@ -26,7 +27,7 @@ Without --brokers the drill starts and kills a broker of its own. Another one is
 
   strandline drill --brokers 127.0.0.1:9092 --kill-cmd 'docker kill kafka' --restart-cmd 'docker start kafka'
   strandline drill --brokers 127.0.0.1:9092 --start-cmd 'exec kafka-server-start.sh server.properties'`,
-		Args: cobra.NoArgs,
+		Args: admin.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if _, err := parseDurability(c.Durability); err != nil {
 				return err

@@ -45,13 +45,33 @@ func root() *cobra.Command {
 		SilenceUsage:  true,
 		Version:       version(),
 	}
-	cmd.AddCommand(serveCommand(), benchCommand(), drillCommand())
+	cmd.AddCommand(serveCommand(), benchCommand(), drillCommand(), versionCommand())
 	cmd.AddCommand(admin.Commands()...)
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return fmt.Errorf("%w; see %s --help (flags have two dashes)", err, c.CommandPath())
+		hint := ""
+		if e, ok := errors.AsType[shorthandError](err); ok && e.GetSpecifiedShortnames() != "" {
+			hint = " (flags have two dashes)"
+		}
+		return fmt.Errorf("%w; see %s --help%s", err, c.CommandPath(), hint)
 	})
 	parents(cmd)
 	return cmd
+}
+
+// shorthandError is what the flag package says of a flag; the names are those of one with a single dash, of which we have none.
+type shorthandError interface {
+	error
+	GetSpecifiedShortnames() string
+}
+
+func versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version", Args: admin.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "strandline version", cmd.Root().Version)
+			return err
+		},
+	}
 }
 
 // parents makes every command that only has subcommands refuse a word that is none of them, and show its help

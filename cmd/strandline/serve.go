@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/strandline-io/strandline/broker"
+	"github.com/strandline-io/strandline/cmd/strandline/admin"
 )
 
 const defaultDataDir = "./strandline-data/broker"
@@ -26,7 +27,7 @@ func serveCommand() *cobra.Command {
 		Short: "Run the broker",
 		Long: "Run the broker until it is interrupted. It needs no configuration: it listens on " + broker.DefaultListen +
 			",\nkeeps its data in " + defaultDataDir + " and syncs before it answers.",
-		Args: cobra.NoArgs,
+		Args: admin.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if c.Durability, err = parseDurability(durability); err != nil {
@@ -146,6 +147,9 @@ func serve(ctx context.Context, cmd *cobra.Command, c broker.Config, durability 
 	b, err := broker.New(c)
 	if errors.Is(err, syscall.EADDRINUSE) {
 		return fmt.Errorf("%w; stop what listens there, or choose another address with --listen", err)
+	}
+	if _, inUse := errors.AsType[*broker.DataDirInUseError](err); inUse {
+		return fmt.Errorf("%w with --data-dir", err)
 	}
 	if err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"io"
 	"strings"
 	"testing"
+
+	"github.com/strandline-io/strandline/broker/brokertest"
 )
 
 // TestServeRefusesFlags: a value that a broker.Config would read as "not set" is not what the user asked for.
@@ -34,6 +36,20 @@ func TestServeRefusesFlags(t *testing.T) {
 	f("group.min.session.timeout.ms is 6000, above group.max.session.timeout.ms, 5000", "--group-max-session-timeout-ms", "5000")
 	f("group.consumer.session.timeout.ms is 5000, want 45000 to 60000", "--group-consumer-session-timeout-ms", "5000")
 	f("--advertise is given with 2", "--listen", "127.0.0.1:0", "--advertise", "a:1")
+}
+
+func TestServeSaysWhatToDoAboutAFolderInUse(t *testing.T) {
+	dir := t.TempDir()
+	b := brokertest.Start(t, brokertest.Dir(dir))
+	cmd := root()
+	cmd.SetArgs([]string{"serve", "--listen", "127.0.0.1:0", "--data-dir", dir})
+	want := "the data folder " + dir + " is in use by another broker: stop that one, or choose another folder with --data-dir"
+	if err := cmd.ExecuteContext(t.Context()); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	if err := b.Stop(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestParseListeners(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,13 +26,21 @@ type shell struct {
 
 func (s shell) run(line string) (string, error) {
 	s.t.Helper()
+	out, _, err := s.both(line)
+	return out, err
+}
+
+// both returns standard output and standard error.
+func (s shell) both(line string) (string, string, error) {
+	s.t.Helper()
 	root := &cobra.Command{Use: "strandline", SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(Commands()...)
-	var out bytes.Buffer
+	var out, errOut bytes.Buffer
 	root.SetOut(&out)
+	root.SetErr(&errOut)
 	root.SetArgs(append(strings.Fields(line), "--brokers", s.addr))
 	err := root.ExecuteContext(s.t.Context())
-	return out.String(), err
+	return out.String(), errOut.String(), err
 }
 
 // want runs a command that must succeed and print every one of parts.
@@ -150,8 +159,8 @@ func TestGroups(t *testing.T) {
 		t.Errorf("described as %+v, %d are committed", all, n)
 	}
 	sh.refused("group describe none", "group none", "GROUP_ID_NOT_FOUND")
-	sh.refused("group reset-offsets g --to-earliest --execute", "1 members")
-	sh.refused("group delete g", "group g", "NON_EMPTY_GROUP")
+	sh.refused("group reset-offsets g --to-earliest --execute", "1 member:")
+	sh.says("group delete g", "group g: NON_EMPTY_GROUP: The group is not empty.")
 	member.CloseAllowingRebalance()
 
 	sh.want("group reset-offsets g --to-latest", "nothing was changed")
@@ -172,10 +181,11 @@ func TestGroups(t *testing.T) {
 	f("--to-earliest --topic t", 0)
 	f("--to-time 2100-01-01T00:00:00Z", 10)
 	f("--to-time 1990-01-01T00:00:00Z", 0)
-	sh.refused("group reset-offsets g", "0 destinations")
+	sh.refused("group reset-offsets g", "say where to: one of --to-earliest")
 	sh.refused("group reset-offsets g --to-latest --to-offset 1", "2 destinations")
 	sh.refused("group reset-offsets g --to-time noon", `"noon"`)
-	sh.refused("group reset-offsets none --to-latest", "--topic")
+	sh.refused("group reset-offsets none --to-latest", "group none does not exist", "--topic")
+	sh.refused("group reset-offsets g --to-latest --topic none", "topic none: UNKNOWN_TOPIC_OR_PARTITION")
 	sh.want("group delete g", "deleted g")
 	sh.refused("group delete g", "GROUP_ID_NOT_FOUND")
 }
@@ -201,8 +211,8 @@ func TestConsumerGroups(t *testing.T) {
 		all[0].Offsets[0].Committed != n || all[0].Offsets[0].Lag != 10-n || all[0].Offsets[0].Member == "" {
 		t.Errorf("described as %+v, %d are committed", all, n)
 	}
-	sh.refused("group reset-offsets g --to-earliest --execute", "1 members")
-	sh.refused("group delete g", "group g", "NON_EMPTY_GROUP")
+	sh.refused("group reset-offsets g --to-earliest --execute", "1 member:")
+	sh.says("group delete g", "group g: NON_EMPTY_GROUP: The group is not empty.")
 	member.CloseAllowingRebalance()
 	sh.want("group reset-offsets g --to-earliest --execute")
 	sh.want("group delete g", "deleted g")
@@ -226,11 +236,12 @@ func TestTransactions(t *testing.T) {
 	if len(listed) != 1 || listed[0].ID != "pay" {
 		t.Errorf("listed %+v", listed)
 	}
-	sh.refused("txn list --state Nonsense", "Nonsense")
+	sh.want("txn list --state ongoing", "pay")
+	sh.refused("txn list --state Nonsense", `"Nonsense"`, "Empty, Ongoing, PrepareCommit")
 	sh.refused("txn list --pattern p(", "INVALID_REGULAR_EXPRESSION")
 	var described []describedTxn
 	sh.object("txn describe pay", &described)
-	if len(described) != 1 || described[0].OpenSince == nil || fmt.Sprint(described[0].Partitions) != "[t/0]" {
+	if len(described) != 1 || described[0].OpenSince == nil || !slices.Equal(described[0].Partitions, []topicPartition{{"t", 0}}) {
 		t.Errorf("described as %+v", described)
 	}
 	sh.refused("txn describe none", "transactional id none", "TRANSACTIONAL_ID_NOT_FOUND")
@@ -246,8 +257,12 @@ func TestTransactions(t *testing.T) {
 	}
 	sh.refused("txn abort", "nothing to abort")
 	sh.refused("txn abort pay --topic t", "go together")
-	sh.refused("txn abort --topic t --partition 0 --start-offset 1", "no transaction is open from offset 1")
-	sh.want("txn abort --topic t --partition 0 --start-offset 0", "aborted of producer")
+	sh.refused("txn abort --topic t --partition 0 --start-offset 1", "no transaction is open from offset 1", "; strandline txn producers t")
+	var marked []outcome
+	sh.object("txn abort --topic t --partition 0 --start-offset 0", &marked)
+	if len(marked) != 1 || !marked[0].Done || *marked[0].OpenTransaction != (OpenTransaction{"t", 0, listed[0].ProducerID}) {
+		t.Errorf("marked %+v", marked)
+	}
 	sh.object("txn producers t", &producers)
 	if producers[0].OpenFrom != -1 {
 		t.Errorf("after the marker: %+v", producers)
@@ -275,7 +290,8 @@ func TestHangingIsFound(t *testing.T) {
 		return broker.Fate{Reply: r.Body.ResponseKind()}
 	})
 	out, err := sh.run("txn find-hanging --longer-than -1h")
-	if !errors.Is(err, ErrFound) || !strings.Contains(err.Error(), "--topic t --partition 0 --start-offset 0") || !strings.Contains(out, "t") {
+	if !errors.Is(err, ErrFound) || !strings.Contains(err.Error(), "found 1 hanging transaction; ") ||
+		!strings.Contains(err.Error(), "--topic t --partition 0 --start-offset 0") || !strings.Contains(out, "t") {
 		t.Errorf("%v\n%s", err, out)
 	}
 }

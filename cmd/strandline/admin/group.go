@@ -14,7 +14,8 @@ import (
 )
 
 func groupCommand() *cobra.Command {
-	return parent("group", "List, describe, reset and delete consumer groups", groupList, groupDescribe, groupReset, groupDelete)
+	return parent("group", "List, describe, reset and delete consumer groups", exits+".",
+		groupList, groupDescribe, groupReset, groupDelete)
 }
 
 type listedGroup struct {
@@ -24,20 +25,16 @@ type listedGroup struct {
 	ProtocolType string `json:"protocolType"`
 }
 
-// groupStates are those of every kind of group. Brokers answer an unknown one with an empty list, as if there were no such group.
+// groupStates are those of every kind of group.
 var groupStates = []string{"Empty", "PreparingRebalance", "CompletingRebalance", "Stable", "Dead", "Assigning", "Reconciling", "NotReady"}
 
 func groupList(o *options) *cobra.Command {
 	var states []string
 	cmd := &cobra.Command{
-		Use: "list", Short: "List the groups", Args: cobra.NoArgs,
+		Use: "list", Short: "List the groups", Args: NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for i, state := range states {
-				at := slices.IndexFunc(groupStates, func(known string) bool { return strings.EqualFold(known, state) })
-				if at < 0 {
-					return fmt.Errorf("no group can be in state %q, only in one of %s", state, strings.Join(groupStates, ", "))
-				}
-				states[i] = groupStates[at]
+			if err := asKnown("group", states, groupStates); err != nil {
+				return err
 			}
 			return o.run(cmd, func(s *session) error {
 				groups, err := s.ListGroups(s.ctx, states...)
@@ -54,7 +51,7 @@ func groupList(o *options) *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&states, "state", nil, "only groups in this state, may be repeated")
+	cmd.Flags().StringSliceVar(&states, "state", nil, "only groups in this state ("+strings.Join(groupStates, ", ")+"), may be repeated")
 	return cmd
 }
 
@@ -84,7 +81,7 @@ type groupMembers struct {
 
 func groupDescribe(o *options) *cobra.Command {
 	return &cobra.Command{
-		Use: "describe GROUP...", Short: "Show members, committed offsets and lag", Args: cobra.MinimumNArgs(1),
+		Use: "describe GROUP...", Short: "Show members, committed offsets and lag", Args: someArgs,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return o.run(cmd, func(s *session) error {
 				lags, err := s.Lag(s.ctx, names...)
@@ -92,23 +89,17 @@ func groupDescribe(o *options) *cobra.Command {
 					return err
 				}
 				var all []describedGroup
+				var failed []error
 				for _, name := range names {
-					l := lags[name]
-					if errors.Is(l.Error(), kerr.GroupIDNotFound) {
-						d, err := s.describeConsumers(name)
-						if err != nil {
-							return err
-						}
-						all = append(all, d)
+					d, err := s.describeGroup(name, lags[name])
+					if err != nil {
+						failed = append(failed, err)
 						continue
 					}
-					if err := l.Error(); err != nil {
-						return fmt.Errorf("group %s: %w", name, err)
-					}
-					if l.State == "Dead" {
-						return fmt.Errorf("group %s: %w", name, kerr.GroupIDNotFound)
-					}
-					all = append(all, describeGroup(&l))
+					all = append(all, d)
+				}
+				if err := errors.Join(failed...); err != nil {
+					return err
 				}
 				return s.printGroups(all)
 			})
@@ -116,7 +107,21 @@ func groupDescribe(o *options) *cobra.Command {
 	}
 }
 
-func describeGroup(l *kadm.DescribedGroupLag) describedGroup {
+func (s *session) describeGroup(name string, l kadm.DescribedGroupLag) (describedGroup, error) {
+	err := l.Error()
+	if errors.Is(err, kerr.GroupIDNotFound) {
+		return s.describeConsumers(name)
+	}
+	if err == nil && l.State == "Dead" {
+		err = kerr.GroupIDNotFound
+	}
+	if err != nil {
+		return describedGroup{}, fmt.Errorf("group %s: %w", name, err)
+	}
+	return describeClassic(&l), nil
+}
+
+func describeClassic(l *kadm.DescribedGroupLag) describedGroup {
 	d := describedGroup{Group: l.Group, State: l.State, Members: len(l.Members), Offsets: []groupOffset{}, Idle: []groupMembers{}}
 	busy := map[string]bool{}
 	for _, m := range l.Lag.Sorted() {
@@ -150,11 +155,12 @@ func (s *session) printGroups(all []describedGroup) error {
 		return s.encode(all)
 	}
 	for _, d := range all {
-		fmt.Fprintf(s.out, "group %s, %s, %d members\n", d.Group, d.State, d.Members)
-		err := show(s, "TOPIC\tPARTITION\tCOMMITTED\tEND\tLAG\tMEMBER\tHOST", d.Offsets, func(g groupOffset) []any {
+		fmt.Fprintf(s.out, "group %s, %s, %s\n", d.Group, d.State, count(d.Members, "member"))
+		if len(d.Offsets) == 0 {
+			fmt.Fprintln(s.out, "it has committed nothing and reads nothing")
+		} else if err := show(s, "TOPIC\tPARTITION\tCOMMITTED\tEND\tLAG\tMEMBER\tHOST", d.Offsets, func(g groupOffset) []any {
 			return []any{g.Topic, g.Partition, orDash(g.Committed), g.End, orDash(g.Lag), cmp.Or(g.Member, "-"), cmp.Or(g.Host, "-")}
-		})
-		if err != nil {
+		}); err != nil {
 			return err
 		}
 		for _, m := range d.Idle {
@@ -187,8 +193,8 @@ func groupReset(o *options) *cobra.Command {
 		Use:   "reset-offsets GROUP",
 		Short: "Show where a group's offsets would go, and with --execute move them",
 		Long: "Moves the committed offsets of a group without members, of the topics named by --topic or of all that it has offsets in.\n" +
-			"Without --execute nothing is changed. Offsets outside of a partition go to its nearer end.",
-		Args: cobra.ExactArgs(1),
+			"Without --execute nothing is changed. Offsets outside of a partition go to its nearer end, which the output marks.",
+		Args: oneArg,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r.offsetGiven, r.shiftGiven = cmd.Flags().Changed("to-offset"), cmd.Flags().Changed("shift-by")
 			if err := r.check(); err != nil {
@@ -216,8 +222,13 @@ func (r *reset) check() error {
 			n++
 		}
 	}
-	if n != 1 {
-		return fmt.Errorf("%d destinations are given: want one of --to-earliest, --to-latest, --to-offset, --shift-by, --to-time", n)
+	const choice = "one of --to-earliest, --to-latest, --to-offset, --shift-by, --to-time"
+	switch n {
+	case 0:
+		return errors.New("say where to: " + choice)
+	case 1:
+	default:
+		return fmt.Errorf("%d destinations are given: want %s", n, choice)
 	}
 	if _, err := r.at(); err != nil {
 		return err
@@ -241,6 +252,7 @@ type movedOffset struct {
 	Partition int32  `json:"partition"`
 	Before    int64  `json:"before"` // -1: nothing was committed
 	After     int64  `json:"after"`
+	ClampedTo string `json:"clampedTo,omitempty"` // "start" or "end" of the partition, which the destination is outside of
 }
 
 func (s *session) resetOffsets(group string, r *reset) error {
@@ -250,17 +262,23 @@ func (s *session) resetOffsets(group string, r *reset) error {
 	}
 	g := described[group]
 	members, state := len(g.Members), g.State
+	known := g.Err == nil && g.State != "Dead"
 	if errors.Is(g.Err, kerr.GroupIDNotFound) {
 		if c, err := s.describeConsumers(group); err == nil {
-			members, state = c.Members, c.State
+			known, members, state = true, c.Members, c.State
 		}
 	}
 	if members > 0 {
-		return fmt.Errorf("group %s is %s with %d members: stop them first, they would go on from where they are", group, state, members)
+		return fmt.Errorf("group %s is %s with %s: stop what reads there first, it would go on from where it is", group, state, count(members, "member"))
 	}
 	committed, err := s.FetchOffsets(s.ctx, group)
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("group %s: %w", group, err)
+	case len(r.topics) == 0 && !known:
+		return fmt.Errorf("group %s does not exist; to make it, name the topics with --topic", group)
+	case len(r.topics) == 0 && len(committed) == 0:
+		return fmt.Errorf("group %s has no offsets: name the topics with --topic", group)
 	}
 	moved, err := s.destinations(committed, r)
 	if err != nil {
@@ -275,8 +293,8 @@ func (s *session) resetOffsets(group string, r *reset) error {
 			return fmt.Errorf("group %s: %w", group, err)
 		}
 	}
-	if err := show(s, "TOPIC\tPARTITION\tBEFORE\tAFTER", moved, func(m movedOffset) []any {
-		return []any{m.Topic, m.Partition, orDash(m.Before), m.After}
+	if err := show(s, "TOPIC\tPARTITION\tBEFORE\tAFTER\tCLAMPED TO", moved, func(m movedOffset) []any {
+		return []any{m.Topic, m.Partition, orDash(m.Before), m.After, cmp.Or(m.ClampedTo, "-")}
 	}); err != nil {
 		return err
 	}
@@ -284,6 +302,26 @@ func (s *session) resetOffsets(group string, r *reset) error {
 		fmt.Fprintln(s.out, "nothing was changed; --execute moves them")
 	}
 	return nil
+}
+
+// failedOffsets is the first refusal among offsets.
+func failedOffsets(offsets kadm.ListedOffsets) error {
+	var failed []kadm.ListedOffset
+	offsets.Each(func(o kadm.ListedOffset) {
+		if o.Err != nil {
+			failed = append(failed, o)
+		}
+	})
+	if len(failed) == 0 {
+		return nil
+	}
+	first := slices.MinFunc(failed, func(a, b kadm.ListedOffset) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
+	if first.Partition < 0 { // of a topic that does not exist
+		return fmt.Errorf("topic %s: %w", first.Topic, first.Err)
+	}
+	return fmt.Errorf("partition %s/%d: %w", first.Topic, first.Partition, first.Err)
 }
 
 // destinations works out where each partition's offset goes.
@@ -295,12 +333,9 @@ func (s *session) destinations(committed kadm.OffsetResponses, r *reset) ([]move
 		}
 		slices.Sort(topics)
 	}
-	if len(topics) == 0 {
-		return nil, errors.New("the group has no offsets: name the topics with --topic")
-	}
 	starts, errStarts := s.ListStartOffsets(s.ctx, topics...)
 	ends, errEnds := s.ListCommittedOffsets(s.ctx, topics...)
-	if err := errors.Join(errStarts, errEnds, starts.Error(), ends.Error()); err != nil {
+	if err := cmp.Or(errStarts, errEnds, failedOffsets(starts), failedOffsets(ends)); err != nil { // the first says it for all
 		return nil, err
 	}
 	at, err := r.at()
@@ -333,7 +368,12 @@ func (s *session) destinations(committed kadm.OffsetResponses, r *reset) ([]move
 			found, _ := byTime.Lookup(end.Topic, end.Partition)
 			m.After = found.Offset
 		}
-		m.After = min(max(m.After, start.Offset), end.Offset)
+		switch {
+		case m.After < start.Offset:
+			m.After, m.ClampedTo = start.Offset, "start"
+		case m.After > end.Offset:
+			m.After, m.ClampedTo = end.Offset, "end"
+		}
 		moved = append(moved, m)
 	})
 	slices.SortFunc(moved, func(a, b movedOffset) int {
@@ -344,16 +384,18 @@ func (s *session) destinations(committed kadm.OffsetResponses, r *reset) ([]move
 
 func groupDelete(o *options) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete GROUP...", Short: "Delete groups without members, with their offsets", Args: cobra.MinimumNArgs(1),
+		Use: "delete GROUP...", Short: "Delete groups without members, with their offsets", Args: someArgs,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return o.run(cmd, func(s *session) error {
+				names = once(names)
 				gone, err := s.DeleteGroups(s.ctx, names...)
 				if err != nil {
 					return err
 				}
 				r := results{kind: "group"}
-				for _, g := range gone.Sorted() {
-					r.add(g.Group, "", g.Err)
+				for _, name := range names {
+					g, err := gone.On(name, nil)
+					r.add(name, refused(cmp.Or(err, g.Err), g.ErrMessage))
 				}
 				return s.report("deleted", r)
 			})

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -12,7 +13,8 @@ import (
 )
 
 func topicCommand() *cobra.Command {
-	return parent("topic", "List, describe, create, alter and delete topics", topicList, topicDescribe, topicCreate, topicAlter, topicDelete)
+	return parent("topic", "List, describe, create, alter and delete topics", exits+".",
+		topicList, topicDescribe, topicCreate, topicAlter, topicDelete)
 }
 
 type listedTopic struct {
@@ -23,7 +25,7 @@ type listedTopic struct {
 
 func topicList(o *options) *cobra.Command {
 	return &cobra.Command{
-		Use: "list", Short: "List the topics", Args: cobra.NoArgs,
+		Use: "list", Short: "List the topics", Args: NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd, func(s *session) error {
 				topics, err := s.ListTopics(s.ctx)
@@ -58,16 +60,21 @@ type describedPartition struct {
 
 func topicDescribe(o *options) *cobra.Command {
 	return &cobra.Command{
-		Use: "describe TOPIC...", Short: "Show partitions, offsets and settings", Args: cobra.MinimumNArgs(1),
+		Use: "describe TOPIC...", Short: "Show partitions, offsets and settings", Args: someArgs,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return o.run(cmd, func(s *session) error {
 				var all []describedTopic
+				var failed []error
 				for _, name := range names {
 					t, err := s.describeTopic(name)
 					if err != nil {
-						return err
+						failed = append(failed, err)
+						continue
 					}
 					all = append(all, t)
+				}
+				if err := errors.Join(failed...); err != nil {
+					return err
 				}
 				if s.json {
 					return s.encode(all)
@@ -87,7 +94,7 @@ func topicDescribe(o *options) *cobra.Command {
 func topicID(id kadm.TopicID) string { return base64.RawURLEncoding.EncodeToString(id[:]) }
 
 func (s *session) printTopic(t describedTopic) error {
-	fmt.Fprintf(s.out, "topic %s, id %s, %d partitions\n", t.Name, t.ID, len(t.Partitions))
+	fmt.Fprintf(s.out, "topic %s, id %s, %s\n", t.Name, t.ID, count(len(t.Partitions), "partition"))
 	err := show(s, "PARTITION\tSTART\tLAST STABLE\tHIGH WATERMARK\tLEADER\tEPOCH", t.Partitions, func(p describedPartition) []any {
 		return []any{p.Partition, p.LogStart, p.LastStable, p.HighWatermark, p.Leader, p.LeaderEpoch}
 	})
@@ -114,7 +121,7 @@ func (s *session) describeTopic(name string) (d describedTopic, err error) {
 	ends, errEnds := s.ListEndOffsets(s.ctx, name)
 	stable, errStable := s.ListCommittedOffsets(s.ctx, name)
 	configs, errConfigs := s.DescribeTopicConfigs(s.ctx, name)
-	if err := errors.Join(errStarts, errEnds, errStable, errConfigs); err != nil {
+	if err := cmp.Or(errStarts, errEnds, errStable, errConfigs); err != nil { // the first says it for all
 		return d, err
 	}
 	d = describedTopic{Name: name, ID: topicID(topics[name].ID), Settings: map[string]string{}}
@@ -138,20 +145,22 @@ func topicCreate(o *options) *cobra.Command {
 	var partitions int32
 	var settings []string
 	cmd := &cobra.Command{
-		Use: "create TOPIC...", Short: "Create topics", Args: cobra.MinimumNArgs(1),
+		Use: "create TOPIC...", Short: "Create topics", Args: someArgs,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			configs, err := parseSettings(settings)
 			if err != nil {
 				return err
 			}
 			return o.run(cmd, func(s *session) error {
+				names = once(names)
 				made, err := s.CreateTopics(s.ctx, partitions, -1, configs, names...)
 				if err != nil {
 					return err
 				}
 				r := results{kind: "topic"}
-				for _, t := range made.Sorted() {
-					r.add(t.Topic, t.ErrMessage, t.Err)
+				for _, name := range names {
+					t, err := made.On(name, nil)
+					r.add(name, refused(cmp.Or(err, t.Err), t.ErrMessage))
 				}
 				return s.report("created", r)
 			})
@@ -166,7 +175,7 @@ func topicAlter(o *options) *cobra.Command {
 	var partitions int
 	var settings, unset []string
 	cmd := &cobra.Command{
-		Use: "alter TOPIC...", Short: "Change settings, or add partitions", Args: cobra.MinimumNArgs(1),
+		Use: "alter TOPIC...", Short: "Change settings, or add partitions", Args: someArgs,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			configs, err := parseSettings(settings)
 			if err != nil {
@@ -180,10 +189,13 @@ func topicAlter(o *options) *cobra.Command {
 				ops = append(ops, kadm.AlterConfig{Op: kadm.DeleteConfig, Name: key})
 			}
 			slices.SortFunc(ops, func(a, b kadm.AlterConfig) int { return strings.Compare(a.Name, b.Name) })
-			if len(ops) == 0 && partitions == 0 {
+			switch grow := cmd.Flags().Changed("partitions"); {
+			case grow && partitions < 1:
+				return fmt.Errorf("--partitions is %d: use 1 or more", partitions)
+			case len(ops) == 0 && !grow:
 				return errors.New("nothing to change: give --config key=value, --unset key or --partitions")
 			}
-			return o.run(cmd, func(s *session) error { return s.alterTopics(names, ops, partitions) })
+			return o.run(cmd, func(s *session) error { return s.alterTopics(once(names), ops, partitions) })
 		},
 	}
 	cmd.Flags().IntVar(&partitions, "partitions", 0, "the new number of partitions, which can only grow")
@@ -192,8 +204,9 @@ func topicAlter(o *options) *cobra.Command {
 	return cmd
 }
 
+// alterTopics adds no partitions to a topic whose settings were refused.
 func (s *session) alterTopics(names []string, ops []kadm.AlterConfig, partitions int) error {
-	r := results{kind: "topic"}
+	failed := map[string]error{}
 	if len(ops) > 0 {
 		altered, err := s.AlterTopicConfigs(s.ctx, ops, names...)
 		if err != nil {
@@ -201,33 +214,45 @@ func (s *session) alterTopics(names []string, ops []kadm.AlterConfig, partitions
 		}
 		for _, name := range names {
 			a, err := altered.On(name, nil)
-			r.add(name, a.ErrMessage, errors.Join(err, a.Err))
+			failed[name] = refused(cmp.Or(err, a.Err), a.ErrMessage)
 		}
 	}
-	if partitions > 0 {
-		grown, err := s.UpdatePartitions(s.ctx, partitions, names...)
+	grow := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return failed[name] != nil })
+	if partitions > 0 && len(grow) > 0 {
+		grown, err := s.UpdatePartitions(s.ctx, partitions, grow...)
 		if err != nil {
 			return err
 		}
-		for _, t := range grown.Sorted() {
-			r.add(t.Topic, t.ErrMessage, t.Err)
+		for _, name := range grow {
+			g, err := grown.On(name, nil)
+			err = refused(cmp.Or(err, g.Err), g.ErrMessage)
+			if err != nil && len(ops) > 0 {
+				err = fmt.Errorf("its settings are changed, but no partitions are added: %w", err)
+			}
+			failed[name] = err
 		}
+	}
+	r := results{kind: "topic"}
+	for _, name := range names {
+		r.add(name, failed[name])
 	}
 	return s.report("changed", r)
 }
 
 func topicDelete(o *options) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete TOPIC...", Short: "Delete topics and their records", Args: cobra.MinimumNArgs(1),
+		Use: "delete TOPIC...", Short: "Delete topics and their records", Args: someArgs,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return o.run(cmd, func(s *session) error {
+				names = once(names)
 				gone, err := s.DeleteTopics(s.ctx, names...)
 				if err != nil {
 					return err
 				}
 				r := results{kind: "topic"}
-				for _, t := range gone.Sorted() {
-					r.add(t.Topic, t.ErrMessage, t.Err)
+				for _, name := range names {
+					t, err := gone.On(name, nil)
+					r.add(name, refused(cmp.Or(err, t.Err), t.ErrMessage))
 				}
 				return s.report("deleted", r)
 			})

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,8 +15,12 @@ import (
 )
 
 func txnCommand() *cobra.Command {
-	return parent("txn", "List, describe and abort transactions, find hanging ones", txnList, txnDescribe, txnProducers, txnAbort, txnHanging)
+	return parent("txn", "List, describe and abort transactions, find hanging ones",
+		exits+";\n2 if find-hanging found a hanging transaction, its 1 is that it could not look.",
+		txnList, txnDescribe, txnProducers, txnAbort, txnHanging)
 }
+
+var txnStates = []string{"Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead", "PrepareEpochFence"}
 
 type listedTxn struct {
 	ID          string `json:"transactionalId"`
@@ -30,8 +35,11 @@ func txnList(o *options) *cobra.Command {
 	var pattern string
 	var longer time.Duration
 	cmd := &cobra.Command{
-		Use: "list", Short: "List transactional ids", Args: cobra.NoArgs,
+		Use: "list", Short: "List transactional ids", Args: NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := asKnown("transaction", states, txnStates); err != nil {
+				return err
+			}
 			return o.run(cmd, func(s *session) error {
 				req := kmsg.NewPtrListTransactionsRequest()
 				req.StateFilters, req.ProducerIDFilters = states, producers
@@ -52,7 +60,7 @@ func txnList(o *options) *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&states, "state", nil, "only ids in this state (Ongoing, Empty, CompleteCommit, …), may be repeated")
+	f.StringSliceVar(&states, "state", nil, "only ids in this state ("+strings.Join(txnStates, ", ")+"), may be repeated")
 	f.Int64SliceVar(&producers, "producer-id", nil, "only this producer id, may be repeated")
 	f.StringVar(&pattern, "pattern", "", "only ids that this regular expression (RE2) matches as a whole; needs Apache Kafka 4.1 or later")
 	f.DurationVar(&longer, "longer-than", 0, "only ids whose transaction has been open for longer; needs Apache Kafka 3.8 or later")
@@ -74,7 +82,7 @@ func (s *session) listTransactions(req *kmsg.ListTransactionsRequest) ([]listedT
 		case req.DurationFilterMillis > 0 && resp.Version < 1, req.TransactionalIDPattern != nil && resp.Version < 2:
 			return nil, fmt.Errorf("broker %d answers ListTransactions in version %d, which knows no such filter", shard.Meta.NodeID, resp.Version)
 		case len(resp.UnknownStateFilters) > 0:
-			return nil, fmt.Errorf("broker %d knows no state %q", shard.Meta.NodeID, resp.UnknownStateFilters)
+			return nil, fmt.Errorf("broker %d knows no state %s", shard.Meta.NodeID, strings.Join(resp.UnknownStateFilters, ", "))
 		}
 		for _, t := range resp.TransactionStates {
 			rows = append(rows, listedTxn{t.TransactionalID, t.TransactionState, t.ProducerID, shard.Meta.NodeID})
@@ -85,19 +93,26 @@ func (s *session) listTransactions(req *kmsg.ListTransactionsRequest) ([]listedT
 }
 
 type describedTxn struct {
-	ID          string     `json:"transactionalId"`
-	State       string     `json:"state"`
-	ProducerID  int64      `json:"producerId"`
-	Epoch       int16      `json:"producerEpoch"`
-	TimeoutMs   int32      `json:"timeoutMs"`
-	OpenSince   *time.Time `json:"openSince,omitempty"`
-	Coordinator int32      `json:"coordinator"`
-	Partitions  []string   `json:"partitions"`
+	ID          string           `json:"transactionalId"`
+	State       string           `json:"state"`
+	ProducerID  int64            `json:"producerId"`
+	Epoch       int16            `json:"producerEpoch"`
+	TimeoutMs   int32            `json:"timeoutMs"`
+	OpenSince   *time.Time       `json:"openSince,omitempty"`
+	Coordinator int32            `json:"coordinator"`
+	Partitions  []topicPartition `json:"partitions"`
 }
+
+type topicPartition struct {
+	Topic     string `json:"topic"`
+	Partition int32  `json:"partition"`
+}
+
+func (p topicPartition) String() string { return fmt.Sprintf("%s/%d", p.Topic, p.Partition) }
 
 func txnDescribe(o *options) *cobra.Command {
 	return &cobra.Command{
-		Use: "describe TRANSACTIONAL-ID...", Short: "Show what the coordinator knows", Args: cobra.MinimumNArgs(1),
+		Use: "describe TRANSACTIONAL-ID...", Short: "Show what the coordinator knows", Args: someArgs,
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			return o.run(cmd, func(s *session) error {
 				found, err := s.DescribeTransactions(s.ctx, ids...)
@@ -106,21 +121,24 @@ func txnDescribe(o *options) *cobra.Command {
 				}
 				var rows []describedTxn
 				var unknown []error
-				for _, t := range found.Sorted() {
-					if t.Err != nil {
-						unknown = append(unknown, fmt.Errorf("transactional id %s: %w", t.TxnID, t.Err))
+				for _, id := range ids {
+					t, err := found.On(id, nil)
+					if err := cmp.Or(err, t.Err); err != nil {
+						unknown = append(unknown, fmt.Errorf("transactional id %s: %w", id, err))
 						continue
 					}
 					rows = append(rows, describeTxn(t))
 				}
-				err = show(s, "TRANSACTIONAL ID\tSTATE\tPRODUCER ID\tEPOCH\tTIMEOUT\tOPEN SINCE\tPARTITIONS", rows, func(t describedTxn) []any {
+				if err := errors.Join(unknown...); err != nil {
+					return err
+				}
+				return show(s, "TRANSACTIONAL ID\tSTATE\tPRODUCER ID\tEPOCH\tTIMEOUT\tOPEN SINCE\tPARTITIONS", rows, func(t describedTxn) []any {
 					since := "-"
 					if t.OpenSince != nil {
 						since = t.OpenSince.Format(time.RFC3339)
 					}
-					return []any{t.ID, t.State, t.ProducerID, t.Epoch, time.Duration(t.TimeoutMs) * time.Millisecond, since, strings.Join(t.Partitions, " ")}
+					return []any{t.ID, t.State, t.ProducerID, t.Epoch, time.Duration(t.TimeoutMs) * time.Millisecond, since, strings.Trim(fmt.Sprint(t.Partitions), "[]")}
 				})
-				return errors.Join(append(unknown, err)...)
 			})
 		},
 	}
@@ -129,16 +147,18 @@ func txnDescribe(o *options) *cobra.Command {
 func describeTxn(t kadm.DescribedTransaction) describedTxn {
 	d := describedTxn{
 		ID: t.TxnID, State: t.State, ProducerID: t.ProducerID, Epoch: t.ProducerEpoch, TimeoutMs: t.TimeoutMillis,
-		Coordinator: t.Coordinator, Partitions: []string{},
+		Coordinator: t.Coordinator, Partitions: []topicPartition{},
 	}
 	if t.StartTimestamp >= 0 {
 		since := time.UnixMilli(t.StartTimestamp).UTC()
 		d.OpenSince = &since
 	}
 	t.Topics.Each(func(topic string, partition int32) {
-		d.Partitions = append(d.Partitions, fmt.Sprintf("%s/%d", topic, partition))
+		d.Partitions = append(d.Partitions, topicPartition{topic, partition})
 	})
-	slices.Sort(d.Partitions)
+	slices.SortFunc(d.Partitions, func(a, b topicPartition) int {
+		return cmp.Or(strings.Compare(a.Topic, b.Topic), cmp.Compare(a.Partition, b.Partition))
+	})
 	return d
 }
 
@@ -174,7 +194,7 @@ func (d describedProducer) cells() []any {
 
 func txnProducers(o *options) *cobra.Command {
 	return &cobra.Command{
-		Use: "producers TOPIC...", Short: "Show who has written to a topic's partitions, and what is open there", Args: cobra.MinimumNArgs(1),
+		Use: "producers TOPIC...", Short: "Show who has written to a topic's partitions, and what is open there", Args: someArgs,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return o.run(cmd, func(s *session) error {
 				all, err := s.producers(names)
@@ -214,7 +234,7 @@ func (s *session) producers(topics []string) ([]kadm.DescribedProducer, error) {
 	var failed []error
 	described.EachPartition(func(p kadm.DescribedProducersPartition) {
 		if p.Err != nil {
-			failed = append(failed, fmt.Errorf("partition %s/%d: %w", p.Topic, p.Partition, p.Err))
+			failed = append(failed, fmt.Errorf("partition %s/%d: %w", p.Topic, p.Partition, refused(p.Err, p.ErrMessage)))
 		}
 	})
 	return described.SortedProducers(), errors.Join(failed...)
@@ -229,7 +249,7 @@ func txnAbort(o *options) *cobra.Command {
 		Short: "Abort open transactions",
 		Long: "With transactional ids: fences their producers, which aborts what these have open.\n" +
 			"With --topic, --partition and --start-offset: writes an abort marker for the transaction that is open in that partition\n" +
-			"from that offset on, past the coordinator. That is for a hanging transaction, which no coordinator knows (txn find-hanging).",
+			"from that offset on, past the coordinator. That is for a hanging transaction, which no coordinator knows (strandline txn find-hanging).",
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			marker := cmd.Flags().Changed("topic") || cmd.Flags().Changed("partition") || cmd.Flags().Changed("start-offset")
 			switch {
@@ -263,12 +283,13 @@ func (s *session) fence(ids []string) error {
 	if err != nil {
 		return err
 	}
-	for _, id := range ids {
-		if err := known[id].Err; err != nil { // InitProducerId would make a new one
-			r.add(id, "", err)
+	for _, id := range once(ids) {
+		t, err := known.On(id, nil)
+		if err := cmp.Or(err, t.Err); err != nil { // InitProducerId would make a new one
+			r.add(id, err)
 			continue
 		}
-		r.add(id, "", s.fenceOne(id))
+		r.add(id, s.fenceOne(id))
 	}
 	return s.report("aborted", r)
 }
@@ -293,6 +314,17 @@ func (s *session) fenceOne(id string) error {
 	}
 }
 
+// OpenTransaction is what a partition knows of a transaction.
+type OpenTransaction struct {
+	Topic      string `json:"topic"`
+	Partition  int32  `json:"partition"`
+	ProducerID int64  `json:"producerId"`
+}
+
+func (t *OpenTransaction) String() string {
+	return fmt.Sprintf("of producer %d in %s/%d", t.ProducerID, t.Topic, t.Partition)
+}
+
 // abortOpen writes an abort marker for the transaction that is open in a partition from offset start on.
 func (s *session) abortOpen(topic string, partition int32, start int64) error {
 	all, err := s.producers([]string{topic})
@@ -303,7 +335,7 @@ func (s *session) abortOpen(topic string, partition int32, start int64) error {
 		return p.Partition == partition && p.CurrentTxnStartOffset == start
 	})
 	if i < 0 {
-		return fmt.Errorf("no transaction is open from offset %d on in partition %d of topic %s; txn producers %s shows which are", start, partition, topic, topic)
+		return fmt.Errorf("no transaction is open from offset %d on in partition %d of topic %s; strandline txn producers %s shows which are", start, partition, topic, topic)
 	}
 	p := all[i]
 	set := kadm.TopicsSet{}
@@ -316,7 +348,7 @@ func (s *session) abortOpen(topic string, partition int32, start int64) error {
 	}
 	r := results{kind: "transaction"}
 	done.EachPartition(func(m kadm.TxnMarkersPartitionResponse) {
-		r.add(fmt.Sprintf("of producer %d in %s/%d", m.ProducerID, m.Topic, m.Partition), "", m.Err)
+		r.addOutcome(outcome{OpenTransaction: &OpenTransaction{m.Topic, m.Partition, m.ProducerID}}, m.Err)
 	})
 	return s.report("aborted", r)
 }
@@ -328,8 +360,9 @@ func txnHanging(o *options) *cobra.Command {
 		Use:   "find-hanging",
 		Short: "Find transactions that are open in a partition and known to no coordinator",
 		Long: "A transaction that is open in a partition for longer than any may take, and that no coordinator knows or that its\n" +
-			"coordinator does not list there, holds readers of committed records back for ever. Ends with 2 if there is one.",
-		Args: cobra.NoArgs,
+			"coordinator does not list there, holds readers of committed records back for ever.\n" +
+			"Exit codes: 0 if there is none, 2 if there is one, 1 if it could not look.",
+		Args: NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.run(cmd, func(s *session) error {
 				hanging, err := s.hanging(topics, time.Now().Add(-longer))
@@ -340,8 +373,8 @@ func txnHanging(o *options) *cobra.Command {
 					return err
 				}
 				if n := len(hanging); n > 0 {
-					return fmt.Errorf("%w %d hanging transactions; end one with: strandline txn abort --topic %s --partition %d --start-offset %d",
-						ErrFound, n, hanging[0].Topic, hanging[0].Partition, hanging[0].OpenFrom)
+					return fmt.Errorf("%w %s; end one with: strandline txn abort --topic %s --partition %d --start-offset %d",
+						ErrFound, count(n, "hanging transaction"), hanging[0].Topic, hanging[0].Partition, hanging[0].OpenFrom)
 				}
 				return nil
 			})

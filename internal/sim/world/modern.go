@@ -218,10 +218,9 @@ func (m *modernMember) step() {
 // request sends what the group's coordinator is to hear. If that tells what the member has, it is names.
 func (m *modernMember) request(req kmsg.Request, version int16, timeoutUs int64, names []held, tells bool) (resp kmsg.Response, sentUs int64) {
 	sentUs = m.w.nowUs
-	p := m.w.process
-	resp = m.askWithin(req, version, timeoutUs)
-	if resp == nil {
-		m.doubts = append(m.doubts, doubt{p, sentUs + modernDoubtUs, tells, slices.Clone(names)})
+	if resp = m.askWithin(req, version, timeoutUs); resp == nil {
+		// The process of now, which may have started while the request waited for it.
+		m.doubts = append(m.doubts, doubt{m.w.process, sentUs + modernDoubtUs, tells, slices.Clone(names)})
 	}
 	return resp, sentUs
 }

@@ -137,7 +137,7 @@ func txnDescribe(o *options) *cobra.Command {
 					if t.OpenSince != nil {
 						since = t.OpenSince.Format(time.RFC3339)
 					}
-					return []any{t.ID, t.State, t.ProducerID, t.Epoch, time.Duration(t.TimeoutMs) * time.Millisecond, since, strings.Trim(fmt.Sprint(t.Partitions), "[]")}
+					return []any{t.ID, t.State, t.ProducerID, t.Epoch, time.Duration(t.TimeoutMs) * time.Millisecond, since, cmp.Or(strings.Trim(fmt.Sprint(t.Partitions), "[]"), "-")}
 				})
 			})
 		},

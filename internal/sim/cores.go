@@ -31,7 +31,7 @@ func runCores(o cores.Options, verbose, shrink bool) bool {
 }
 
 func coresCommand(seed uint64, operations int) string {
-	s := fmt.Sprintf("go run ./internal/sim -cores -seed %d", seed)
+	s := fmt.Sprintf("%s -cores -seed %d", program(), seed)
 	if operations > 0 {
 		s += fmt.Sprintf(" -operations %d", operations)
 	}

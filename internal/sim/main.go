@@ -1,5 +1,5 @@
 // Command sim runs the simulation for one seed, or for many. -seed N -v prints a readable trace, the same each time;
-// -seed N -shrink looks for the least that still fails. With -cores it runs the pure cores alone, and many seeds a second.
+// -seed N -shrink looks for the least that still fails. With -cores it runs the pure cores alone, hundreds of seeds a second.
 // With -blob it runs the world of blob sinks instead of the broker's, with -world job -blob stream jobs with blob sinks.
 package main
 
@@ -34,7 +34,7 @@ func main() {
 	readers := flag.Bool("readers", false, "judge by what clients see alone")
 	without := flag.String("without", "", "clients and faults (by number) to leave out, separated by commas")
 	faultsMs := flag.Int64("faults-ms", 0, "when faults end, earlier than usual")
-	pure := flag.Bool("cores", false, "simulate the pure cores alone: a thousand seeds a second")
+	pure := flag.Bool("cores", false, "simulate the pure cores alone: hundreds of seeds a second")
 	operations := flag.Int("operations", 0, "with -cores: random steps before the faults end, fewer than usual")
 	blobs := flag.Bool("blob", false, "run the world of blob sinks instead of the broker's; with -world job: stream jobs with blob sinks")
 	kind := flag.String("world", "", "broker: producers and consumers; job: a stream job; else the seed decides: odd ones have a job")
@@ -50,9 +50,8 @@ func main() {
 	if jobs == "job" {
 		o.Blobs, o.JobBlobs = false, *blobs
 	}
-	if !slices.Contains([]string{"", "broker", "job"}, jobs) || flag.NArg() > 0 {
-		fmt.Fprintf(os.Stderr, "sim: -world is %q, want broker or job; arguments beside flags: %q, want none\n", jobs, flag.Args())
-		os.Exit(2)
+	if err := errors.Join(misused(), misnamed()); err != nil {
+		refuse(err)
 	}
 	o.Job = hasJob(o.Seed)
 	for name := range strings.SplitSeq(*without, ",") {
@@ -67,8 +66,7 @@ func main() {
 	if *seeds != "" {
 		var err error
 		if from, to, err = span(*seeds); err != nil {
-			fmt.Fprintln(os.Stderr, "sim:", err)
-			os.Exit(2)
+			refuse(err)
 		}
 	}
 	one := cores.Options{Seed: *seed, Operations: *operations}
@@ -88,16 +86,33 @@ func main() {
 		ok = runOne(os.Stdout, o)
 	}
 	if err := errors.Join(unasked(), unknown(o, *seeds == "" && !*pure)); err != nil {
-		fmt.Fprintln(os.Stderr, "sim:", err)
-		os.Exit(2)
+		refuse(err)
 	}
 	if !ok {
 		os.Exit(1)
 	}
 }
 
-// unasked says that the defect that was to be switched on is none; without the build tag mutants there are none.
-var unasked = func() error { return nil }
+func refuse(err error) {
+	fmt.Fprintln(os.Stderr, "sim:", err)
+	os.Exit(2)
+}
+
+func misused() error {
+	if !slices.Contains([]string{"", "broker", "job"}, jobs) || flag.NArg() > 0 {
+		return fmt.Errorf("-world is %q, want broker or job; arguments beside flags: %q, want none", jobs, flag.Args())
+	}
+	return nil
+}
+
+// Without the build tag mutants there are no defects to switch on.
+var (
+	// misnamed says that no defect has the name that was given, unasked that no code which ran has that defect.
+	misnamed = func() error { return nil }
+	unasked  = func() error { return nil }
+	// program is how a command that repeats a run begins.
+	program = func() string { return "go run ./internal/sim" }
+)
 
 // unknown says which of the clients and faults to leave out a run with all of them does not have. A successor, after the
 // dot, may come in one run and not in another.
@@ -154,7 +169,7 @@ func runOne(out io.Writer, o world.Options) bool {
 
 // command replays a run.
 func command(o world.Options) string {
-	s := fmt.Sprintf("go run ./internal/sim -seed %d", o.Seed)
+	s := fmt.Sprintf("%s -seed %d", program(), o.Seed)
 	if jobs != "" {
 		s += " -world " + jobs
 	}
@@ -201,11 +216,21 @@ func runMany(o world.Options, from, to uint64, parallel int) bool {
 	}, func(seed uint64) string { return command(of(seed)) })
 }
 
+// progressEvery is how often a run of many seeds tells on standard error how far it is.
+const progressEvery = 10 * time.Second
+
 // runSeeds runs consecutive seeds, several at a time, adds up what they cross and prints those that fail, each with the command
 // that repeats it.
 func runSeeds[S any](from, to uint64, parallel int, sum *S, add func(*S, S), run func(seed uint64) (S, error), command func(seed uint64) string) bool {
 	var mu sync.Mutex
-	next, failed, start := from, 0, time.Now()
+	next, done, failed, start := from, uint64(0), 0, time.Now()
+	n := to - from + 1
+	rate := func() float64 { return float64(done) / time.Since(start).Seconds() }
+	stop := repeat(progressEvery, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		fmt.Fprintf(os.Stderr, "sim: %d of %d seeds done, %d failed, %.1f seeds/s\n", done, n, failed, rate())
+	})
 	var all sync.WaitGroup
 	for range max(parallel, 1) {
 		all.Go(func() {
@@ -220,6 +245,7 @@ func runSeeds[S any](from, to uint64, parallel int, sum *S, add func(*S, S), run
 				one, err := run(seed)
 				mu.Lock()
 				add(sum, one)
+				done++
 				if err != nil {
 					failed++
 					fmt.Printf("seed %d fails: %v\n  %s -v\n", seed, err, command(seed))
@@ -229,7 +255,31 @@ func runSeeds[S any](from, to uint64, parallel int, sum *S, add func(*S, S), run
 		})
 	}
 	all.Wait()
-	n := to - from + 1
-	fmt.Printf("%d seeds, %d failed, %.1f seeds/s; %+v\n", n, failed, float64(n)/time.Since(start).Seconds(), *sum)
+	stop()
+	if unasked() == nil { // else the seeds have judged nothing
+		fmt.Printf("%d seeds, %d failed, %.1f seeds/s; %+v\n", n, failed, rate(), *sum)
+	}
 	return failed == 0
+}
+
+// repeat calls f at intervals until the returned call, which waits for the last one.
+func repeat(every time.Duration, f func()) (stop func()) {
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+				f()
+			}
+		}
+	}()
+	return func() {
+		close(quit)
+		<-ended
+	}
 }

@@ -31,7 +31,7 @@ var roundLine = regexp.MustCompile(`(?m)^(?P<done>\d+) rounds \(.*\) in .*? each
 
 var legs = []leg{
 	{
-		name: "cores", about: "the machine alone, thousands of seeds a second", unit: "seeds", build: []string{"./internal/sim"},
+		name: "cores", about: "the machine alone, hundreds of seeds a second", unit: "seeds", build: []string{"./internal/sim"},
 		command: simulate("-cores"), last: seedLine, first: 5000,
 	},
 	{

@@ -98,8 +98,8 @@ func (c Config) validate() error {
 	check(c.Partitions >= 2 && c.Partitions <= maxPartitions, "%d partitions: use 2 to %d", c.Partitions, maxPartitions)
 	check(c.Every > 0, "a kill every %v: use a positive time", c.Every)
 	least := c.leastRecords()
-	check(c.Records >= least && c.Records <= MaxRecords,
-		"%d records: %d workers and %d kills inside the work need %d to %d", c.Records, c.Workers, c.Kills, least, MaxRecords)
+	check(c.Records >= least, "--records %d is too few: %d workers and %d kills inside the work need at least %d", c.Records, c.Workers, c.Kills, least)
+	check(c.Records <= MaxRecords, "--records %d is too many: at most %d", c.Records, MaxRecords)
 	own := len(c.Brokers) == 0
 	commands := c.StartCmd != "" || c.KillCmd != "" || c.RestartCmd != ""
 	check(!own || !commands, "commands for another broker without its addresses: name them with --brokers")

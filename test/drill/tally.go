@@ -156,7 +156,11 @@ func (t *tally) report(out io.Writer) {
 	fmt.Fprintf(out, "\n%d rounds (seeds %d-%d) in %.0f s, %.1f s each; %d faults from outside, %d at failpoints; %d failed\n", t.rounds,
 		t.o.from, t.o.to, elapsed.Seconds(), elapsed.Seconds()*float64(t.o.parallel)/float64(max(1, t.rounds)), sum(t.kills), sum(t.hits), len(t.failures))
 	if len(missed) > 0 {
-		fmt.Fprintf(out, "never hit: %s\n", strings.Join(missed, ", "))
+		fmt.Fprintf(out, "failpoints: %d of %d hit; a seed arms a few, the other %d need more rounds\n",
+			len(t.points())-len(missed), len(t.points()), len(missed))
+		if t.o.verbose {
+			fmt.Fprintf(out, "not hit: %s\n", strings.Join(missed, ", "))
+		}
 	}
 	for _, f := range t.failures {
 		fmt.Fprintln(out, "FAILED:", f)

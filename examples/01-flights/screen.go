@@ -44,8 +44,8 @@ func (s *screen) progress(p task.Progress) {
 	} else if st := p.Stage("read"); st.Ended == st.Tasks && st.Tasks > 0 {
 		watermark = "the end"
 	}
-	fmt.Fprintf(s.out, "\r\033[K%6d rows · watermark %s · %5d windows closed · %d commits",
-		p.Stage("by-origin").Counters.Records, watermark, p.Stage("by-origin").SinkRows, p.Commits)
+	fmt.Fprintf(s.out, "\r\033[K%6d lines read · %6d rows · watermark %s · %5d windows closed · %d commits",
+		p.Stage("load").Counters.Emitted, p.Stage("by-origin").Counters.Records, watermark, p.Stage("by-origin").SinkRows, p.Commits)
 	s.shown = true
 }
 
@@ -164,7 +164,7 @@ func hints(o options, names []string, out io.Writer) {
 	}
 	more := ""
 	if len(names) > 1 {
-		more = fmt.Sprintf("   (and %d more blobs)", len(names)-1)
+		more = fmt.Sprintf("   (and %d more blobs: in the store below %s/)", len(names)-1, resultTopic)
 	}
 	fmt.Fprintf(out, "  go run ./examples/01-flights %s -show %s%s\n", where, names[0], more)
 }

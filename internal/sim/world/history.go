@@ -163,10 +163,12 @@ func (w *World) check(final map[string][]*value, partitions []string) {
 				w.fail("once: value %d is visible twice in %s", v.id, p)
 			}
 			visible[v.id] = true
-			if v.id < last[v.producer] {
+			// Without sequences nothing holds a batch back while one in front of it is judged again under new settings.
+			reordered := strings.HasPrefix(v.producer, "plain@") && w.alteredUs > 0
+			if v.id < last[v.producer] && !reordered {
 				w.fail("order: %s shows value %d of %s behind %d, which was sent later", p, v.id, v.producer, last[v.producer])
 			}
-			last[v.producer] = v.id
+			last[v.producer] = max(last[v.producer], v.id)
 		}
 	}
 	for _, v := range h.values {

@@ -99,7 +99,8 @@ func (m *modernMember) commitModern(cursors []*cursor) {
 			}
 			continue
 		}
-		if last := m.group.owners[h]; last != nil && last.member != m.member.id && last.epoch >= epoch && sentUs > last.sinceUs {
+		// Of a classic member only the generation is judged, as in Apache Kafka.
+		if last := m.group.owners[h]; !m.classic && last != nil && last.member != m.member.id && last.epoch >= epoch && sentUs > last.sinceUs {
 			m.w.fail("fenced: %s: an offset for partition %d was accepted from %s at epoch %d, it is %s's since epoch %d, %d us", m.name, u.partition,
 				m.member.id, epoch, last.member, last.epoch, last.sinceUs)
 		}

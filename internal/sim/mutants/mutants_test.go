@@ -32,7 +32,7 @@ var defects = []defect{
 	{"stable offset over an unsynced marker", byReaders, "nothing aborted", 600},
 	{"reply overtakes the durable position", inWorld, "V1", 60},
 	{"duplicate acknowledged before its original", inWorld, "V1", 200},
-	{"producer ids not synced", inWorld, "producer id", 60},
+	{"producer ids not synced", inWorld, "producer id", 330},
 	{"epochs of a forgetful run trusted", inWorld, "fenced", 100},
 	{"moved lengths not synced", inWorld, "damage", 240},
 	{"published view read in parts", byReaders, "nothing aborted", 200},

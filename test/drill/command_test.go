@@ -191,7 +191,7 @@ func TestDrillFindsADoubledKey(t *testing.T) {
 func TestDrillFindsWhatAKillTookAlong(t *testing.T) {
 	bin, dir := peers.Binary(t, "./cmd/strandline"), t.TempDir()
 	addr, pid, data := "127.0.0.1:"+strconv.Itoa(peers.FreePort(t)), filepath.Join(dir, "pid"), filepath.Join(dir, "data")
-	code, out := run(t, bin, nil, "--brokers", addr, "--records", "6000", "--kills", "1", "--every", "1m",
+	code, out := run(t, bin, nil, "--brokers", addr, "--records", "60000", "--kills", "1", "--every", "1m",
 		"--start-cmd", fmt.Sprintf("echo $$ >'%s'; exec '%s' serve --listen %s --data-dir '%s'", pid, bin, addr, data),
 		"--kill-cmd", fmt.Sprintf("if mkdir '%s'; then %s=%s %s='%s,%s' '%s'; else kill -9 $(cat '%s'); fi",
 			filepath.Join(dir, "forgot"), saboteur, addr, forgets, data, pid, os.Args[0], pid))

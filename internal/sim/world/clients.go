@@ -115,17 +115,7 @@ func (c *client) runCommitter() {
 	tried, least := int64(0), int64(15)
 	for range 15 {
 		tried++
-		resp, certain := c.insist(func() kmsg.Request {
-			req := kmsg.NewPtrOffsetCommitRequest()
-			req.Group, req.Generation = "committer", -1
-			t := kmsg.NewOffsetCommitRequestTopic()
-			t.Topic = "in"
-			p := kmsg.NewOffsetCommitRequestTopicPartition()
-			p.Offset = tried
-			t.Partitions = append(t.Partitions, p)
-			req.Topics = append(req.Topics, t)
-			return req
-		}, 8)
+		resp, certain := c.insist(func() kmsg.Request { return memberlessCommit("committer", tried) }, 8)
 		if code := resp.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode; code != 0 {
 			c.unexpected("OffsetCommit", code)
 		}
@@ -168,4 +158,17 @@ func (c *client) freshProducerID(pid int64) {
 		c.w.fail("producer id: %s: producer id %d was given to %s before", c.name, pid, who)
 	}
 	c.w.history.pids[pid] = c.name
+}
+
+// memberlessCommit sets the offset of partition 0 of "in" for a group without members.
+func memberlessCommit(group string, offset int64) kmsg.Request {
+	req := kmsg.NewPtrOffsetCommitRequest()
+	req.Group, req.Generation = group, -1
+	t := kmsg.NewOffsetCommitRequestTopic()
+	t.Topic = "in"
+	p := kmsg.NewOffsetCommitRequestTopicPartition()
+	p.Offset = offset
+	t.Partitions = append(t.Partitions, p)
+	req.Topics = append(req.Topics, t)
+	return req
 }

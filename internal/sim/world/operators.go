@@ -97,15 +97,7 @@ func (c *client) runOffsets() {
 }
 
 func (c *client) commitOffset(r *register, n int64) {
-	req := kmsg.NewPtrOffsetCommitRequest()
-	req.Group, req.Generation = keptGroup, -1
-	t := kmsg.NewOffsetCommitRequestTopic()
-	t.Topic = "in"
-	p := kmsg.NewOffsetCommitRequestTopicPartition()
-	p.Offset = n
-	t.Partitions = append(t.Partitions, p)
-	req.Topics = append(req.Topics, t)
-	resp, to := c.attempt(req, 8)
+	resp, to := c.attempt(memberlessCommit(keptGroup, n), 8)
 	if resp != nil {
 		if code := resp.(*kmsg.OffsetCommitResponse).Topics[0].Partitions[0].ErrorCode; code != 0 {
 			c.unexpected("OffsetCommit", code)
